@@ -19,6 +19,7 @@ from aera.lab.formats.rows import (
     Entry,
     Mapped,
     is_unknown,
+    numbered_like,
     parse_columns,
     read_rows,
     shown_name,
@@ -206,7 +207,13 @@ class _Seen:
             )
         if self.sampler.get("tokens") == ESTIMATED:
             yield f"tokens are {ESTIMATED}: the file does not count them"
-        if made.each == 1 < made.questions:
+        text = mapped.get("text")
+        if len(alike := numbered_like(text, self.columns)) > 1:
+            yield (
+                f'"{text}" is one of {len(alike)} columns numbered like it: --map responses={text} '
+                "takes all"
+            )
+        elif made.each == 1 < made.questions:
             yield f"{ALONE}; --map id=NAME says which column tells questions apart"
         if len(self.models) > 1:
             counts = ", ".join(f"{name} ({count:,})" for name, count in self.models.items())

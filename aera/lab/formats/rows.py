@@ -8,7 +8,6 @@ import json
 import math
 import re
 from ast import literal_eval
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -115,8 +114,8 @@ class Fields:
     def numbered(self) -> list[Any]:
         """What numbered columns hold: those of a usual name, or of the kind of the one mapped."""
         if (theirs := self.mapped.get("responses")) is not None:
-            kind = None if listed(self.row.get(theirs)) is not None else _kind(theirs)
-            return [] if kind is None else [self.row[n] for n in self.row if _kind(n) == kind]
+            alone = listed(self.row.get(theirs)) is not None
+            return [] if alone else [self.row[name] for name in numbered_like(theirs, self.row)]
         if self.name("responses") or self.name("text"):
             return []
         return [self.row[name] for name in self.row if _NUMBERED.fullmatch(str(name))]
@@ -158,11 +157,11 @@ class Fields:
         if key == "text":
             if lists := [name for name, value in rest.items() if listed(value)]:
                 return f"responses={lists[0]}"
-            kinds = Counter(map(_kind, rest))
-            several = [name for name in rest if _kind(name) is not None and kinds[_kind(name)] > 1]
+            several = [name for name in rest if len(numbered_like(name, rest)) > 1]
             if several:
                 first = next((name for name in several if name in texts), several[0])
-                return f"responses={first}, which takes all {kinds[_kind(first)]} numbered like it"
+                count = len(numbered_like(first, rest))
+                return f"responses={first}, which takes all {count} numbered like it"
         said = [name for name in texts if " " in rest[name]]
         return f"{key}={max(said, key=texts.__getitem__) if said else 'NAME'}"
 
@@ -192,6 +191,12 @@ def _kind(name: object) -> str | None:
     """What a numbered name begins with; None for others."""
     match = re.fullmatch(r"(.*?)\d+", str(name), re.DOTALL)
     return match and match[1]
+
+
+def numbered_like(name: str | None, names: Iterable[str]) -> list[str]:
+    """The names that differ from this one in their number alone; none where it has none."""
+    kind = _kind(name)
+    return [each for each in names if kind is not None and _kind(each) == kind]
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -355,8 +360,7 @@ class Entry(Record):
 def is_unknown(name: str, mapped: Mapping[str, str]) -> bool:
     """Whether nobody reads a column of that name."""
     known = name in KNOWN or name in _OF_RESPONSES or name in mapped.values()
-    kind = _kind(mapped.get("responses"))
-    known = known or (kind is not None and _kind(name) == kind)
+    known = known or bool(numbered_like(mapped.get("responses"), [name]))
     return not (known or _NUMBERED.fullmatch(name) or _LETTERED.fullmatch(name))
 
 
@@ -437,12 +441,15 @@ def _several(fields: Fields, told: list[Any]) -> list[Response]:
     if None not in places:
         told = [each for _, _, each in sorted(zip(places, range(len(told)), told, strict=True))]
     read: list[Response] = []
-    for place, each in enumerate(told):
+    thoughts = listed(fields.row.get(THOUGHT)) or [None] * len(told)
+    if len(thoughts) != len(told):
+        raise bad_field(fields.row, THOUGHT, f"list of {len(told)}", where=fields.where)
+    for place, (each, thought) in enumerate(zip(told, thoughts, strict=True)):
         where = f"{fields.where}, response {place}"
         if is_reply(each):
             read += read_reply(each, where=where)
         else:
-            read.append(_response(each, where, fields.mapped))
+            read.append(_response(each, where, fields.mapped, thought))
     prompt = listed(fields.row.get("prompt_token_ids"))
     if prompt and read and not any(response.prompt_tokens for response in read):
         read[0] = replace(read[0], prompt_tokens=len(prompt))
@@ -534,8 +541,8 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
 # --- responses ------------------------------------------------------------------------------------
 
 
-def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Response:
-    """A response from a text, an object or an answer alone."""
+def _response(told: Any, where: str, mapped: Mapping[str, str], thought: Any = None) -> Response:
+    """A response from a text, beside which its thinking may stand, an object or an answer alone."""
     if isinstance(told, Response):
         return told
     if isinstance(told, dict):
@@ -544,7 +551,7 @@ def _response(told: Any, where: str, mapped: Mapping[str, str]) -> Response:
     key = "text" if told is None or isinstance(told, str | list) else "answer"
     if key == "answer" and (isinstance(told, bool) or written(told) is None):
         raise PoolError(f"{where}: a text or an object is needed, but it is {shown(told)}")
-    return _response_of(Fields({key: told}, where), key)
+    return _response_of(Fields({key: told, THOUGHT: thought}, where), key)
 
 
 def _response_of(fields: Fields, said: str | None) -> Response:

@@ -333,6 +333,11 @@ def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
     [record] = found.pool
     votes = record.read(get_task("numeric")).votes
     assert [vote.answer for vote in votes] == ["7", "8"]
+    (tmp_path / "pool").rename(tmp_path / "first")
+    one = [told.replace("responses", "text"), "answer=right"]
+    row = {**{each: str(told) for each, told in rows[0].items()}, "right": "7"}
+    again = brought(tmp_path, [row], task="numeric", columns=one)
+    assert f'"{name}" is one of 2 columns numbered like it: --map {told} takes all' in again.lines
 
 
 @pytest.mark.parametrize("name", ["dump.jsonl", "dump.json"])
@@ -364,6 +369,10 @@ def test_thinking_apart_from_the_text_is_kept_and_has_tokens(tmp_path: Path) -> 
     [record] = brought(tmp_path, [{"problem": TOM, "responses": told}], task="numeric").pool
     assert [vote.answer for vote in record.read(get_task("numeric")).votes] == ["7", "8", None, "7"]
     assert [each.tokens for each in record.responses] == [36, 36, 6, 1]
+    row = {"problem": TOM, "responses": BOXES, "reasoning_content": ["hm " * 40] * 2}
+    (tmp_path / "pool").rename(tmp_path / "first")
+    [beside] = brought(tmp_path, [row], task="numeric").pool
+    assert beside.responses == record.responses[:2]
 
 
 @pytest.mark.parametrize(
@@ -432,6 +441,7 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
         ("a.jsonl", [requested("a", None, 7)], "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
+        ("a.jsonl", [ROW | {"reasoning_content": ["hm"]}], "reasoning_content.* no list of 2"),
         ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
         ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
     ],
