@@ -66,6 +66,12 @@ def read_fields(kind: Any, table: object, place: str, folder: Path = Path()) -> 
         if key not in known:
             near = get_close_matches(key, known, 1)
             more = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+            inside = [
+                f"[[{table}]]" if get_args(hint) else f"[{table}]"
+                for table, hint in hints.items()
+                if is_dataclass(told := (*get_args(hint), hint)[0]) and key in keys_of(told)
+            ]
+            more = f" here; it goes into {' or '.join(inside)}" if inside else more
             raise UsageError(f'{where}"{key}" is unknown{more}')
         name = known[key].name
         hint = hints[name]

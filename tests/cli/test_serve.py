@@ -212,6 +212,8 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ("", "there are no models"),
         (SMALL + "colour = 'red'", 'gateway.toml, [[model]] "small": "colour" is unknown'),
         (SMALL + "max_sample = 9", 'did you mean "max_samples"?'),
+        ("key_tokens_per_minute = 9\n" + SMALL, "is unknown here; it goes into [limits]"),
+        ("env = 'x'\n" + SMALL, "it goes into [keys] or [[key]]"),
         (SMALL + "max_samples = '9'", "\"small\": max_samples must be a whole number, but is '9'"),
         (SMALL + "max_samples = 0", "max_samples must be at least 1, but is 0"),
         (SMALL + "on_alarm = 'panic'", "on_alarm is one of log, full-budget"),

@@ -287,8 +287,8 @@ def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
     after, before = weighted.mixed.known_grades, plain.mixed.known_grades
     gains = 100 * by_question((after - before).mean(axis=-1))
     mean, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
-    low, high = mean - 1.96 * error, mean + 1.96 * error
-    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]"
+    low, high = mean - MARGIN * error, mean + MARGIN * error
+    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 90 % [{low:+.1f}, {high:+.1f}]"
 
 
 # --- the majority as a teacher --------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_weights_are_kept_where_a_trait_reveals_the_truth() -> None:
     model = LEARNERS["labels"].fit(data_of("labels"), EVERY, seed=0)
     assert isinstance(model.weigher, Weigher)
     assert model.learned.startswith("learned weights gain +")
-    assert "points, 95 % [+" in model.learned
+    assert "points, 90 % [+" in model.learned  # the interval that decides
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
