@@ -56,6 +56,8 @@ class UpstreamError(AeraError):
     status: int | None = None
     kind: str | None = None
     code: str | int | None = None
+    param: str | None = None
+    """The field of the request that it is about."""
     retry_after: float | None = None
     retryable: bool | None = None
     unbilled: bool = False
@@ -65,11 +67,16 @@ class UpstreamError(AeraError):
     """For logs only: what names the server's address, which is nobody else's business."""
     calls: int = 1
     """How many calls were made before it was raised."""
+    final: bool = False
+    """Whether every other question would be refused alike: a wrong key, model, address or setting,
+    or nothing left to pay with."""
 
     def __post_init__(self) -> None:
         if self.retryable is None:
             # Without a status there was no reply at all, and the next try may get one.
             self.retryable = self.status is None
+        spent = self.status == 429 and not self.retryable
+        self.final = self.final or spent or self.status in (401, 402, 404)
         label = " ".join(str(part) for part in ("upstream", self.status, self.kind) if part)
         self.args = (f"{label}: {self.message}",)
 
@@ -84,11 +91,6 @@ class UpstreamError(AeraError):
         same = copy(self)
         same.calls = calls
         return same
-
-    @property
-    def final(self) -> bool:
-        """Whether every other question would be refused alike: a wrong key, model or address."""
-        return self.status in (401, 404)
 
 
 def check_share(name: str, value: float) -> None:

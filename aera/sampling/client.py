@@ -523,6 +523,8 @@ class _Order(NamedTuple):
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
+    turn: float
+    """Of those that wait, the lowest goes first."""
 
 
 class Upstream:
@@ -612,14 +614,16 @@ class Upstream:
         until, model = math.inf if deadline is None else deadline, str(asked.get("model"))
         who = model, headers.get("Authorization") if headers else None
         level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
+        turn = held.turn
         while True:
             wished = asked.wishing(level)
             most = LONG_LISTS if asked.levels and TOP_LOGPROBS in wished else n
-            got = await self._ask(_Order(wished, until, held, sent, who), start, n, most)
+            got = await self._ask(_Order(wished, until, held, sent, who, turn), start, n, most)
             refused = find_refusal(got)
             if not level or refused is None or not is_field_refusal(refused):
                 break
             level -= 1  # where they were the reason, less is taken; else the same comes again
+            turn = -math.inf  # before others find out the same
         if refused is None and level < asked.levels:
             self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
         return got
@@ -658,7 +662,7 @@ class Upstream:
         got = await self._call(order, start, n)
         refused = find_refusal(got)
         if n > 1 and refused is not None and is_field_refusal(refused):
-            got, most = await self._call(order, start, 1), 1
+            got, most = await self._call(order._replace(turn=-math.inf), start, 1), 1
             if (again := find_refusal(got)) is not None:
                 return failed_responses(again, n)  # `n` was not the reason
             if got[0].error is None:
@@ -706,8 +710,8 @@ class Upstream:
                     raise TimeoutError
                 async with (
                     asyncio.timeout(None if left == math.inf else left) as timer,
-                    own.hold(n, held.turn) as turn,
-                    self.permits.hold(1, held.turn),
+                    own.hold(n, order.turn) as turn,
+                    self.permits.hold(1, order.turn),
                 ):
                     when, known = self.memory.get(("refused", order.who), (0.0, None))
                     if known is not None and when > begun:  # who waited need not ask himself
@@ -779,6 +783,9 @@ class Upstream:
         """Slow down where there was too much, and spare others a refusal for good."""
         if error.status == 429:
             own.refused(turn)
+        if not self._shared and is_field_refusal(error):
+            tried = {"messages", "n", *order.body.wishes}  # may be taken otherwise
+            error.final = error.param in order.body.keys() - tried
         if error.final and not (self._shared and error.status == 404):
             refused = time.monotonic(), error
             self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)

@@ -25,6 +25,8 @@ BAD_REQUEST = frozenset({400, 422})
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 UNBILLED = frozenset({*range(300, 408), *range(409, 500), 503, 529})
 """Refusals for which nobody sends a bill; after any other failure it may have been generated."""
+SPENT = "insufficient_quota"
+"""How a server calls a refusal of 429 that no waiting mends."""
 LONGEST_RETRY_AFTER = 86_400.0
 """Seconds; a server that asks for a longer pause is taken to have said nothing."""
 
@@ -49,7 +51,7 @@ def context_of(error: UpstreamError) -> tuple[int, int | None] | None:
 
 def is_field_refusal(error: UpstreamError) -> bool:
     """Whether a server may have refused one field of a request, and would take it without."""
-    return error.status in BAD_REQUEST and context_of(error) is None
+    return error.status in BAD_REQUEST and context_of(error) is None and not error.final
 
 
 def is_page(content: bytes, headers: Mapping[str, str]) -> bool:
@@ -105,13 +107,15 @@ def refusal_in(reply: Mapping[str, Any]) -> UpstreamError:
 def _refusal(status: int, said: Any, body: object, fallback: str = "") -> UpstreamError:
     """An error from what a server put into its error object, whatever shape that has."""
     fields = said if isinstance(said, dict) else {"message": said}
-    message, kind, code = (fields.get(name) for name in ("message", "type", "code"))
+    names = ("message", "type", "code", "param")
+    message, kind, code, param = (fields.get(name) for name in names)
     return UpstreamError(
         (message if isinstance(message, str) else fallback) or "no message",
         status=status,
         kind=_name(kind),
         code=code if isinstance(code, str | int) else None,
-        retryable=status in RETRIED,
+        param=_name(param),
+        retryable=status in RETRIED and SPENT not in (kind, code),
         unbilled=status in UNBILLED,
         body=body,
     )

@@ -240,6 +240,32 @@ def test_the_first_error_and_what_to_do_stand_on_standard_error(
 
 
 @pytest.mark.parametrize("verb", ["solve", "sample"])
+@pytest.mark.parametrize(
+    ("code", "told", "most"),
+    [
+        (400, {"param": "temperature"}, 16),
+        (429, {"code": "insufficient_quota"}, 16),
+        (400, {"param": "messages"}, 80),  # which may be about that question alone
+    ],
+)
+def test_what_no_question_can_mend_is_asked_of_few(
+    aera: Aera, tmp_path: Path, code: int, told: dict[str, str], most: int, verb: str
+) -> None:
+    rows = [json.dumps({"id": f"q{i}", "question": f"{i}?"}) for i in range(40)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(rows))
+    fault = Fault("status", code, retry_after="0", body={"error": {"message": "no", **told}})
+    with in_background(FakeUpstream(boxed, faults=[fault] * 999)) as server:
+        options = ["--base-url", server.base_url, "--model", "m", "--task", "numeric"]
+        given = ["--file", "asked.jsonl"] if verb == "solve" else ["asked.jsonl", "--out", "pool"]
+        done = aera(verb, *given, *options)
+    assert done.returncode
+    assert len(server.calls) <= most
+    if verb == "solve":
+        assert ["no" in line["error"] for line in lines(done.stdout)] == [True] * 40
+        assert (len({call.prompt for call in server.calls}) == 40) == (most == 80)
+
+
+@pytest.mark.parametrize("verb", ["solve", "sample"])
 def test_the_end_says_that_the_context_has_cut_responses(
     solve: Aera, sample: Aera, server: FakeUpstream, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
