@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -57,6 +58,14 @@ def run(folder: Path, *words: object, stdin: str = "", **variables: str) -> Done
     for each in (out, error):
         each.seek(0)
     return Done(line, int(ended.value.code or 0), out.read(), error.read())
+
+
+def refusal(kind: type[Exception], work: Callable[..., object], *given: Any, **known: Any) -> str:
+    """The one sentence with which a piece of work is refused."""
+    with pytest.raises(kind) as caught:
+        work(*given, **known)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def refused(done: Done, code: int) -> str:

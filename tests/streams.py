@@ -49,6 +49,13 @@ def row_of(name: str, answers: Answers, truth: str | None = "1") -> dict[str, An
     return {"id": name, "question": "?", "task": "numeric", **told, "responses": responses}
 
 
+def edit(file: Path, *less: str, **more: Any) -> None:
+    """Let a JSON file, or the configuration in a folder, say more, or less."""
+    file = file / "config.json" if file.is_dir() else file
+    known = {**json.loads(file.read_text("utf-8")), **more}
+    file.write_text(json.dumps({name: known[name] for name in known if name not in less}), "utf-8")
+
+
 def write_rows(path: Path, rows: Sequence[dict[str, Any] | str]) -> Path:
     """Write rows, or raw text for damaged ones, as a file to import."""
     text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)

@@ -10,7 +10,7 @@ import pytest
 from commands import Done, refused, run
 from foreign_questions import DEMO, short_questions
 from lab_fixtures import Bench
-from streams import row_of, write_rows
+from streams import edit, row_of, write_rows
 
 from aera.paper.features import NAMES, PaperGate
 from aera.policies.gate import VOTE_FEATURE_NAMES, Gate
@@ -159,9 +159,7 @@ def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: 
     assert "60 of 60" in told
     taught = "taught on 60 questions, calibrated on the same, out of fold"
     assert taught in shell.said("info", "C")
-    planted = shutil.copytree(shell.folder / "C", shell.folder / "planted") / "config.json"
-    config = json.loads(planted.read_text())
-    config["features"] = [*VOTE_FEATURE_NAMES[:-1], "z_next"]
-    planted.write_text(json.dumps(config))
+    planted = shutil.copytree(shell.folder / "C", shell.folder / "planted")
+    edit(planted, features=[*VOTE_FEATURE_NAMES[:-1], "z_next"])
     done = shell("leaks", "planted")
     assert (done.returncode, done.stderr) == (1, "aera: 2 leaks, the first is z_next\n")

@@ -479,23 +479,18 @@ def team(one: str, two: str) -> Config:
     return Config(upstream=servers, model=(small, large))
 
 
-def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
+async def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
     servers = one, two = FakeUpstream(boxed), FakeUpstream(boxed)
-
-    async def scene() -> list[Any]:
-        names = ("small", "aera/small", "large", "aera/large")
-        large = controller_of(Fixed(8))
-        async with one, two, housed(team(one.base_url, two.base_url), large=large) as house:
-            return [(await house.post({**BODY, "model": name}))[2] for name in names]
-
-    told = asyncio.run(scene())
+    names, large = ("small", "aera/small", "large", "aera/large"), controller_of(Fixed(8))
+    async with one, two, housed(team(one.base_url, two.base_url), large=large) as house:
+        told = [(await house.post({**BODY, "model": name}))[2] for name in names]
     seen = [[call.body["model"] for call in server.calls] for server in servers]
     assert seen == [["qwen-7b", "qwen-7b"], ["large", "large"]]
     assert [reply["model"] for reply in told[1::2]] == ["aera/small", "aera/large"]
     assert [reply["aera"]["samples"] for reply in told[1::2]] == [4, 8]
 
 
-def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
+async def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
     seen = []
 
     def named(name: str) -> Callable[[web.Request], Any]:
@@ -505,21 +500,18 @@ def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
 
         return handle
 
-    async def scene() -> list[int]:
-        async with (
-            serving(named("one")) as one,
-            serving(named("two")) as two,
-            housed(team(one, two)) as house,
-        ):
-            replies = [
-                await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
-                for name in ("large", "small", "other")
-            ]
-            replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
-            replies += [await house.fetch("/v1/files")]
-            return [reply[0] for reply in replies]
-
-    assert asyncio.run(scene()) == [200, 200, 404, 200, 200]
+    async with (
+        serving(named("one")) as one,
+        serving(named("two")) as two,
+        housed(team(one, two)) as house,
+    ):
+        replies = [
+            await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
+            for name in ("large", "small", "other")
+        ]
+        replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
+        replies += [await house.fetch("/v1/files")]
+    assert [reply[0] for reply in replies] == [200, 200, 404, 200, 200]
     assert [(name, path) for name, path, _ in seen] == [
         ("two", "/v1/embeddings"), ("one", "/v1/embeddings"), ("one", "/v1/audio"),
         ("one", "/v1/files"),

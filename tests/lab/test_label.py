@@ -122,9 +122,7 @@ def test_training_looks_at_truths_unless_told_not_to(graded: HeldRecords) -> Non
         aera.train(graded, max_loss=0.1, labels=ANSWERS)
 
 
-def test_labels_are_read_as_a_spreadsheet_saves_them(
-    tmp_path: Path,
-) -> None:
+def test_labels_are_read_as_a_spreadsheet_saves_them(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     with pytest.raises(UsageError, match="cannot be read"):
         label.read_labels(file)

@@ -8,6 +8,7 @@ import pytest
 from foreign_questions import DEMO
 from lab_fixtures import Bench
 from made_questions import made_records, made_table, table_of
+from streams import edit
 
 from aera import Question
 from aera.lab import VoteLearner, build, limit_for
@@ -39,11 +40,6 @@ def leaks(found: list[Finding]) -> dict[str, str]:
 
 def told(found: list[Finding]) -> dict[str, str]:
     return {f.subject: f.provenance for f in found if f.part == "checks"}
-
-
-def edit(path: Path, file: str = "config.json", **fields: Any) -> None:
-    known = json.loads((path / file).read_text())
-    (path / file).write_text(json.dumps({**known, **fields}))
 
 
 # --- a pool ---------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ def test_a_trait_of_the_truth_is_a_leak_there_too(taught: Path) -> None:
 
 def test_an_older_controller_that_kept_no_list_says_who_calibrated(taught: Path) -> None:
     edit(taught, calibrated=[])
-    edit(taught, CALIBRATION, out_of_fold=None)
+    edit(taught / CALIBRATION, out_of_fold=None)
     found = check_controller(taught)
     assert leaks(found) == {}
     assert told(found)[APART].startswith("60 that taught and, by an older version,")
@@ -168,7 +164,7 @@ def test_questions_that_teach_and_calibrate_in_fold_or_certify_are_a_leak(
     taught: Path, wrong: dict[str, Any], kept: list[str] | None, leak: str
 ) -> None:
     """Nor can a certificate rest on what taught, whether or not each was judged by others."""
-    edit(taught, CALIBRATION, **wrong)
+    edit(taught / CALIBRATION, **wrong)
     if kept is not None:
         edit(taught, calibrated=kept)
     assert leaks(check_controller(taught)) == {APART: leak}

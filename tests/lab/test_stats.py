@@ -95,9 +95,7 @@ def test_p_is_never_zero_and_one_where_nothing_differs() -> None:
     assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
 
 
-def test_a_seed_decides_and_neither_chunks_nor_company(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_seed_decides_and_neither_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.random.default_rng(7).random((4, 60)).round()
     alone, again, other = (
         stats.paired_bootstrap(scores[2], scores[1], resamples=500, seed=seed) for seed in (8, 8, 9)

@@ -1,7 +1,10 @@
 """Rules, limits around them, their labels, and what is added where people get the answer."""
 
+import re
+
 import numpy as np
 import pytest
+from commands import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import prefix_of, prefixes_of
@@ -220,6 +223,4 @@ MEANINGLESS = (
     ],
 )
 def test_a_label_that_makes_no_sense_is_refused_in_one_sentence(label: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
-        parse_policy(label)
-    assert "\n" not in str(caught.value)
+    assert re.search(said, refusal(UsageError, parse_policy, label))

@@ -402,9 +402,7 @@ def test_a_dropped_question_is_erased_and_never_asked_again(tmp_path: Path, impo
         assert ([*grown.questions], len(sampler.asked)) == ([q.id for q in QUESTIONS[1:]], 20)
 
 
-def test_a_question_dropped_while_it_is_sampled_is_not_paid_for(
-    tmp_path: Path,
-) -> None:
+def test_a_question_dropped_while_it_is_sampled_is_not_paid_for(tmp_path: Path) -> None:
     def watch(log: Log) -> None:
         if log.done == 30:
             said("drop", tmp_path, "--ids", "q1,q4")

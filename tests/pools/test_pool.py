@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import refusal
 from foreign import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_fixtures import Bench
-from streams import NUMERIC, record_of
+from streams import NUMERIC, edit, record_of
 
 from aera import Pool, Question, Record, Response, Schedule, open_pool
 from aera.errors import AeraError, PoolError
@@ -51,10 +52,7 @@ def lines_of(pool: Pool) -> list[str]:
 
 
 def trouble(pool: Pool) -> str:
-    with pytest.raises(PoolError) as caught:
-        list(pool)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(PoolError, list, pool)
 
 
 # --- reading what was written ---------------------------------------------------------------------
@@ -147,10 +145,8 @@ def test_a_pool_of_nothing_is_refused(
 
 
 def test_a_pool_of_format_1_opens(pool: Pool) -> None:
-    file = pool.path / "manifest.json"
     newer = ("responses_each", "other_counts", "left_out", "written_by")
-    fields = {k: v for k, v in json.loads(file.read_text()).items() if k not in newer}
-    file.write_text(json.dumps({**fields, "format": 1}))
+    edit(pool.path / "manifest.json", *newer, format=1)
     old = Pool.open(pool.path)
     assert list(old) == list(pool)
     assert (len(old), old.left_out, old.schedule) == (3, {}, pool.schedule)
@@ -280,8 +276,7 @@ def test_a_manifest_from_elsewhere_or_damaged_is_refused(
     pool: Pool, changes: dict[str, Any] | str, message: str
 ) -> None:
     file = pool.path / "manifest.json"
-    known = json.loads(file.read_text())
-    file.write_text(changes if isinstance(changes, str) else json.dumps({**known, **changes}))
+    file.write_text(changes) if isinstance(changes, str) else edit(file, **changes)
     with pytest.raises(PoolError, match=message):
         Pool.open(pool.path)
 

@@ -114,17 +114,10 @@ def test_a_killed_process_is_replaced_and_asked_again(
     assert len(started) == 2
 
 
-def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:
-    async def ask() -> bool:
-        return equivalence.same("v+1", "1+v")
-
+async def test_the_event_loop_is_never_blocked(equivalence: Equivalence) -> None:
     with pytest.raises(RunError, match="event loop"):
-        asyncio.run(ask())
-
-    async def aside() -> bool:
-        return await asyncio.to_thread(equivalence.same, "v+1", "1+v")
-
-    assert asyncio.run(aside())
+        equivalence.same("v+1", "1+v")
+    assert await asyncio.to_thread(equivalence.same, "v+1", "1+v")
 
 
 # --- threads --------------------------------------------------------------------------------------
@@ -248,9 +241,7 @@ def test_a_live_solve_counts_equal_answers_together_also_in_an_unfinished_block(
     assert (made.reason, made.error) == (reason, None)
 
 
-def test_a_hanging_answer_costs_its_deadline_and_no_other_question(
-    patient: Equivalence,
-) -> None:
+def test_a_hanging_answer_costs_its_deadline_and_no_other_question(patient: Equivalence) -> None:
     patient.deadline = 4.0
     begun = time.monotonic()
     done = solved(["what hangs?", "one?", "two?"], Fixed(4))
@@ -298,16 +289,13 @@ def test_live_allocations_are_those_of_replay(tmp_path: Path) -> None:
 # --- Inspect --------------------------------------------------------------------------------------
 
 
-def test_epochs_in_inspect_are_compared_off_its_event_loop() -> None:
-    async def scene() -> Any:
-        stopping = VoteStopping(controller_of(Fixed(6)))
-        await stopping.start_task(None, [SimpleNamespace(id="q", input="?", choices=None)], 6)
-        responses = saying(*(SQUARE, SUM) * 3)
-        epochs = [inspect_state("q", n, each) for n, each in enumerate(responses, 1)]
-        await asyncio.gather(*map(stopping.collect, reversed(epochs)))
-        return await stopping.complete_task(), stopping._runs["q"].allocation.votes
-
-    told, votes = asyncio.run(scene())
+async def test_epochs_in_inspect_are_compared_off_its_event_loop() -> None:
+    stopping = VoteStopping(controller_of(Fixed(6)))
+    await stopping.start_task(None, [SimpleNamespace(id="q", input="?", choices=None)], 6)
+    responses = saying(*(SQUARE, SUM) * 3)
+    epochs = [inspect_state("q", n, each) for n, each in enumerate(responses, 1)]
+    await asyncio.gather(*map(stopping.collect, reversed(epochs)))
+    told, votes = await stopping.complete_task(), stopping._runs["q"].allocation.votes
     assert told["samples"]["q"] == {"answer": SQUARE, "epochs": 6, "reason": "fixed budget"}
     assert votes == {SQUARE: 6.0}
 

@@ -392,19 +392,16 @@ def test_a_length_that_the_server_does_not_know_stays_null_near_a_limit() -> Non
     assert body.cut(50) == {"max_tokens": None, "max_completion_tokens": 50}
 
 
-def test_a_limit_on_tokens_holds_for_responses_that_the_context_cuts() -> None:
+async def test_a_limit_on_tokens_holds_for_responses_that_the_context_cuts() -> None:
     handle, lengths = narrow(f"{VLLM} and your request has 100 input tokens", prompt=100)
     chat = Chat("m", get_task("numeric"), {"max_tokens": 5_000})
     ledger, bounds = Ledger(Budget(tokens=20_000)), list[int | None]()
 
-    async def scene() -> None:
-        async with serving(handle) as url, OpenAISampler(Endpoint(url), chat) as sampler:
-            while held := await ledger.reserve(4, bound := sampler.bound(QUESTION)):
-                bounds.append(bound.max_tokens)
-                await sampler.sample(QUESTION, held.responses, held=held)
-                held.close()
-
-    asyncio.run(scene())
+    async with serving(handle) as url, OpenAISampler(Endpoint(url), chat) as sampler:
+        while held := await ledger.reserve(4, bound := sampler.bound(QUESTION)):
+            bounds.append(bound.max_tokens)
+            await sampler.sample(QUESTION, held.responses, held=held)
+            held.close()
     assert lengths[:2] == [5_000, 3_996]
     assert bounds[0] == 5_000
     assert lengths[2:] == bounds[1:], "what is reserved is what is asked for"

@@ -10,7 +10,7 @@ from fakes import FakeUpstream
 from live import QUESTION, boxed, live, sampler_of, texts
 from streams import NUMERIC, record_of
 
-from aera import Pool, Question, Response
+from aera import Pool, Question
 from aera.errors import PoolError, UsageError
 from aera.pools.pool import Plan, write_pool
 from aera.sampling.recorded import RecordedSampler, RecordedUpstream
@@ -108,14 +108,12 @@ def test_a_question_that_was_not_recorded_is_not_found(pool: Pool) -> None:
     assert [call.prompt for call in server.calls] == ["something else?"]
 
 
-def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
-    async def scene() -> tuple[list[Response], list[Response]]:
-        async with RecordedSampler(pool) as sampler:
-            with pytest.raises(PoolError, match="question stranger is not in"):
-                await sampler.sample(Question("stranger", "?"), 1)
-            question = pool.questions["b"]
-            return await sampler.sample(question, 3), await sampler.sample(question, 4, start=3)
-
-    first, rest = asyncio.run(scene())
+async def test_a_recorded_sampler_gives_what_was_recorded_in_order(pool: Pool) -> None:
+    async with RecordedSampler(pool) as sampler:
+        with pytest.raises(PoolError, match="question stranger is not in"):
+            await sampler.sample(Question("stranger", "?"), 1)
+        question = pool.questions["b"]
+        first = await sampler.sample(question, 3)
+        rest = await sampler.sample(question, 4, start=3)
     assert texts(first) == [f"so it is \\boxed{{{answer}}}" for answer in "abc"]
     assert texts(rest) == ["so it is \\boxed{d}"]

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import refusal
 from nets import paper_gate_of, weigher_of
 from safetensors.numpy import load_file, save
+from streams import edit
 
 from aera import Prefix, Question, Response, Schedule, Vote, get_task, unfold
 from aera.errors import ControllerError, UsageError
@@ -60,18 +62,11 @@ def prefixes() -> list[Prefix]:
     return list(unfold(Question("q", "?"), responses, votes=votes, schedule=SCHEDULE))
 
 
-def refusal(path: Path) -> str:
+def refused(path: Path) -> str:
     """The one sentence with which a controller is refused."""
-    with pytest.raises(ControllerError) as error:
-        Controller.load(path)
-    assert "\n" not in str(error.value)
-    assert str(path) in str(error.value) or "trained" in str(error.value)
-    return str(error.value)
-
-
-def edit(path: Path, **fields: Any) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, **fields}))
+    said = refusal(ControllerError, Controller.load, path)
+    assert str(path) in said or "trained" in said
+    return said
 
 
 # --- saved and loaded -----------------------------------------------------------------------------
@@ -121,7 +116,7 @@ def test_labels_tell_weighted_from_plain_votes(policy: Policy, label: str, tmp_p
     assert Controller.load(tmp_path).label == label
     plain.save(tmp_path / "plain")
     edit(tmp_path / "plain", policy=label)
-    assert "other votes" in refusal(tmp_path / "plain")
+    assert "other votes" in refused(tmp_path / "plain")
 
 
 def test_what_could_not_be_loaded_is_not_saved(controller: Controller, tmp_path: Path) -> None:
@@ -230,7 +225,7 @@ UNREADABLE = ("cannot be read", "is missing", "there is no controller")
 def test_a_damaged_or_foreign_controller_is_refused_in_one_sentence(name: str, saved: Path) -> None:
     damage, complaint = DAMAGE[name]
     damage(saved)
-    sentence = refusal(saved)
+    sentence = refused(saved)
     assert complaint in sentence
     assert sentence.endswith(WAYS_OUT) or complaint in UNREADABLE
     assert "Error(" not in sentence

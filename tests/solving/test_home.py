@@ -1,6 +1,5 @@
 """A controller at home, in doubt and abroad; and what is made of it by all that solve."""
 
-import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from foreign_questions import BUNDLED, GATED, home_questions, short_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live import boxed, gathered, live
+from streams import edit
 
 from aera import Bounded, Budget, Fixed, Question
 from aera.policies.domain import WINDOW, Home, Lookout
@@ -87,9 +87,7 @@ def test_any_text_has_a_place(one: str, other: str) -> None:
 
 def test_an_older_controller_has_none_and_never_doubts(tmp_path: Path) -> None:
     BUNDLED.save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    del config["home"]
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    edit(tmp_path, "home")
     older = Controller.load(tmp_path)
     assert older.home is None
     assert not any(map(older.make_lookout().see, SHORT))

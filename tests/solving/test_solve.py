@@ -253,17 +253,15 @@ def together(sampler: Scripted, tokens: int | None = None, **more: Any) -> list[
 AGREED, SPLIT = said(*[7] * 8), said(*range(8))
 
 
-def test_everybody_gets_a_first_block_and_the_undecided_the_rest() -> None:
-    clear, open_ = together(Scripted({"clear": AGREED, "open": SPLIT}), 100)
-    assert (clear.responses, open_.responses) == (2, 8)
-    assert clear.reason == "limit: tokens"
-    assert clear.answer == "7"
-
-
-def test_enough_for_all_gives_everybody_the_full_budget() -> None:
-    done = together(Scripted({"clear": AGREED, "open": SPLIT}), 10_000)
-    assert [each.responses for each in done] == [8, 8]
-    assert {each.reason for each in done} == {"full budget"}
+@pytest.mark.parametrize(
+    ("tokens", "responses", "reason"), [(100, 2, "limit: tokens"), (10_000, 8, "full budget")]
+)
+def test_everybody_gets_a_first_block_and_the_undecided_the_rest(
+    tokens: int, responses: int, reason: str
+) -> None:
+    clear, open_ = together(Scripted({"clear": AGREED, "open": SPLIT}), tokens)
+    assert (clear.responses, clear.reason, clear.answer) == (responses, reason, "7")
+    assert open_.responses == 8
 
 
 def test_the_next_block_goes_to_the_least_certain() -> None:

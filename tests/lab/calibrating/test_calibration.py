@@ -169,9 +169,7 @@ def test_the_certified_setting_is_the_cheapest_of_those_certified() -> None:
 LADDER = Family("ladder", (0.1, 0.5, 0.9), (0.1, 0.3, 0.5, 0.7, 0.9), GATE_FAMILY.ready)
 
 
-def test_a_loss_above_the_limit_is_seldom_certified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loss_above_the_limit_is_seldom_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every setting loses 6 points where 5 are allowed: wins 2, regrets 8 in a hundred."""
     monkeypatch.setattr(LossLimit, "_needed", lambda *_: None)
     rng, studies, alpha = np.random.default_rng(0), 400, 0.2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import refusal
 from foreign import APPLES, DATA, PENS, TEXTS, brought, imported
 from openai.types.chat import ChatCompletion
 from streams import NUMERIC, record_of, write_rows
@@ -171,7 +172,5 @@ def test_allocations_become_the_output_of_a_batch(tmp_path: Path) -> None:
 )
 def test_what_is_no_allocation_is_refused(tmp_path: Path, row: Row | None, message: str) -> None:
     file = write_rows(tmp_path / "solved", [] if row is None else [row])
-    with pytest.raises(PoolError) as caught:
-        export_allocations(file, tmp_path / "out")
-    assert str(caught.value) == message
+    assert refusal(PoolError, export_allocations, file, tmp_path / "out") == message
     assert not (tmp_path / "out").exists()

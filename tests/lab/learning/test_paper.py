@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import refusal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -335,9 +336,7 @@ def test_a_short_schedule_may_be_studied(bench: Bench, some: HeldRecords, letter
 
 def test_without_truths_nothing_can_be_learned(bench: Bench) -> None:
     blind = replace(bench.table, trajectories=replace(bench.table.trajectories, grades=None))
-    with pytest.raises(ProtocolError, match="no truths") as error:
-        _ = blind.labels
-    assert "\n" not in str(error.value)
+    assert "no truths" in refusal(ProtocolError, lambda: blind.labels)
 
 
 def test_a_model_makes_the_policy_of_every_family(bench: Bench, fitted: paper.PaperModel) -> None:
