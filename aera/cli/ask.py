@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,18 @@ from aera.files import Json, take_field, write_whole
 from aera.policies.gate import OUTSIDE
 from aera.policies.rules import UNREADABLE, range_of
 from aera.pools.log import Log, append, mend
-from aera.pools.pool import Plan, Pool, health_of, read_votes
+from aera.pools.pool import Plan, Pool, Record, health_of, read_votes
 from aera.reading.task import Readability, Task, get_task
 from aera.sampling.budget import Budget, Ledger
 from aera.sampling.client import UNHEARD, Endpoint
-from aera.sampling.sampler import DEFAULTS, Chat, OpenAISampler, record, request_bound
+from aera.sampling.sampler import (
+    DEFAULTS,
+    Chat,
+    OpenAISampler,
+    raw_lines,
+    record,
+    request_bound,
+)
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation
 from aera.solving.solve import shared_label, solve_many
@@ -47,6 +54,8 @@ EVERY = 10.0
 """Seconds between two lines about progress where there is no terminal, and before the first."""
 WORKERS = 1_024
 """Blocks of a pool that are asked for at once, as far as the server takes their calls."""
+EARLY = 64
+"""Responses after which a pool of which little can be read is told of, before all are paid for."""
 SOME_UNANSWERED = 3
 """Exit code where some questions have no answer."""
 OWN_FIELDS = ("model", "messages", "n", "stream")
@@ -616,7 +625,19 @@ def sample(
 
 
 async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None:
-    """Sample what is missing."""
+    """Sample what is missing; where the first that come cannot be read, say so at once."""
+    first, task = list[Record](), replace(log.plan.task, equivalence=False)
+
+    def heard(question: Question, start: int, came: Sequence[Response]) -> None:
+        if raw is not None:
+            append(raw, [*raw_lines(question, start, came)])
+        if (before := sum(len(each.responses) for each in first)) >= EARLY:
+            return
+        first.append(Record(question, tuple(came)))
+        enough = before + len(came) >= EARLY
+        if enough and (warning := health_of(read_votes(first, task)).warning(task)):
+            shown.say(warning)
+
     with Shown("sampling", log.wanted, done=log.done, place=job.place) as shown:
         async with job.sampler as sampler:
             return await record(
@@ -626,7 +647,7 @@ async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None
                 block=block,
                 ledger=job.ledger,
                 watch=lambda log: shown.tell(log.done, lambda: f"responses, {job.progress()}"),
-                raw=raw,
+                heard=heard,
             )
 
 

@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from aera.core import Question, Response
 from aera.errors import UpstreamError, UsageError
 from aera.files import Json, to_line
-from aera.pools.log import Log, append
+from aera.pools.log import Log
 from aera.pools.pool import Pool
 from aera.reading.task import Task
 from aera.sampling.budget import Bound, Budget, Held, Ledger
@@ -188,14 +187,13 @@ async def record(
     block: int = 16,
     ledger: Ledger | None = None,
     watch: Callable[[Log], None] = lambda log: None,
-    raw: Path | None = None,
+    heard: Callable[[Question, int, Sequence[Response]], None] = lambda *came: None,
 ) -> Pool | None:
     """Sample everything that is missing; returns the pool, or None where some is missing.
 
-    Nothing is asked for beyond a limit; what was recorded before counts against it. With `raw`, the
-    logprobs of every token go to a file of their own. A question the server refuses for good does
-    not stop the others. Every call is kept as it comes back, so that a kill loses only those under
-    way.
+    Nothing is asked for beyond a limit; what was recorded before counts against it. A question the
+    server refuses for good does not stop the others. Every call is kept as it comes back, so that a
+    kill loses only those under way; then `heard` is told of it, and of the place of its first.
     """
     ledger = ledger or Ledger(Budget())
     ledger.book(log.paid)
@@ -209,8 +207,7 @@ async def record(
 
         def keep(start: int, came: Sequence[Response]) -> None:
             log.add(question, start, came)
-            if raw is not None:
-                append(raw, [*_raw_lines(question, start, came)])
+            heard(question, start, came)
 
         held.heard = keep
         try:
@@ -242,7 +239,7 @@ async def record(
     return log.seal()
 
 
-def _raw_lines(question: Question, start: int, responses: Sequence[Response]) -> Iterator[str]:
+def raw_lines(question: Question, start: int, responses: Sequence[Response]) -> Iterator[str]:
     """The logprobs of the tokens as they came; a response that was asked for again comes again."""
     for index, response in enumerate(responses, start=start):
         tokens = getattr(response.source, "tokens", None)

@@ -178,6 +178,15 @@ def test_a_pool_has_its_truths_apart(sample: Aera, server: FakeUpstream, tmp_pat
     assert len(server.calls) == asked
 
 
+def test_replies_that_cannot_be_read_are_told_before_all_are_paid_for(
+    sample: Aera, server: FakeUpstream
+) -> None:
+    server._answer = lambda call, place: ""
+    done = sample("--responses", 24)
+    assert (done.returncode, done.stderr.count("ONLY 0 %")) == (0, 2)
+    assert done.stderr.index("ONLY 0 %") < done.stderr.index("readable: ")
+
+
 def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(sample: Aera, tmp_path: Path) -> None:
     for options, told in (
         (["--task", "cookery"], "cookery"),
