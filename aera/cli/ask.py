@@ -239,12 +239,8 @@ class Job:
         if cut := self.sampler.upstream.memory.get(("cut", self.sampler.chat.model)):
             most, context = cut
             yield f"responses had at most {most:,} tokens: the server's context is {context:,}"
-        if unsaid := self.ledger.unsaid:
-            most = "; the limit counts the most it can be" if self.ledger.limited else ""
-            yield (
-                f"the server does not say how many tokens {_many(unsaid, 'response')} took: they "
-                f"are estimated from the text{most}"
-            )
+        if doubt := self.ledger.doubt:
+            yield doubt
         lost = self.ledger.lost
         if lost.responses:
             tokens = lost.completion_tokens

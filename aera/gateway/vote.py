@@ -196,6 +196,8 @@ class VotedChoice:
             yield f"{failures} of {found.responses} samples failed"
         for said, count in found.lacking.items():
             yield f"{count} samples {said}"
+        if doubt := self.ledger.doubt:
+            yield doubt
 
     def find_failure(self) -> AeraError | None:
         """Why there is not one reply: the deadline, the key's limit or the upstream's own error."""
@@ -484,6 +486,9 @@ def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> Json:
         source = each.response.source if isinstance(each.response.source, dict) else {}
         choices.append(trim_logprobs({**source, "index": place}, asked))
     prompt, spent = (sum(counts) for counts in zip(*(v.tokens for v in voted), strict=True))
+    ledger = voted[0].ledger
+    if not ledger.unsaid:  # choices that nobody asked for are billed too
+        spent = max(spent, ledger.spent.completion_tokens)
     usage = {"prompt_tokens": prompt, "completion_tokens": spent, "total_tokens": prompt + spent}
     said = _reply_of(voted[0].response)
     return {

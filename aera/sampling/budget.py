@@ -261,6 +261,18 @@ class Ledger:
         nearer = least < inf and least <= min(map(min, others), default=inf)
         return LIMITS[own.index(least)] if nearer else "key"
 
+    @property
+    def doubt(self) -> str | None:
+        """What is to be said where the server does not say how long responses are."""
+        if not self.unsaid:
+            return None
+        what = f"{self.unsaid:,} response{'s' * (self.unsaid != 1)}"
+        most = "; the limit counts the most it can be" if self.limited else ""
+        return (
+            f"the server does not say how many tokens {what} took: they are estimated from the "
+            f"text{most}"
+        )
+
     def wait(self, bound: Bound | None = None) -> float:
         """Seconds until a ledger with a period has any room again, or room for one response.
 

@@ -167,7 +167,7 @@ def test_a_choice_that_fails_leaves_the_others() -> None:
     body = {**BODY, "n": 2, "seed": 0}
     (_, _, told), _ = proxied(lambda house: house.post(body), handler)
     assert (len(told["choices"]), told["aera"]["answer"]) == (1, "7")
-    assert told["aera"]["warnings"] == ["1 of 2 choices could not be had: upstream 400: unlucky"]
+    assert "1 of 2 choices could not be had: upstream 400: unlucky" in told["aera"]["warnings"]
 
 
 # --- keys and limits ------------------------------------------------------------------------------
@@ -297,6 +297,20 @@ def test_what_no_reply_says_is_estimated_and_the_metrics_say_so() -> None:
     (statuses, metrics), _ = proxied(act, handler, keys=KEYS, key_tokens_per_minute=600)
     assert statuses == [200, 429]
     assert "aera_key_tokens_estimated_total{" in metrics
+
+
+@pytest.mark.parametrize(("says", "tokens"), [(True, 60), (False, 4 * 50)])
+def test_a_vote_says_what_was_billed_or_that_nobody_says(says: bool, tokens: int) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        n = 2 + (await request.json()).get("n", 1)
+        made = [{"message": {"content": "\\boxed{7}".rjust(200)}}] * n
+        usage = {"usage": {"completion_tokens": 10 * n}} if says else {}
+        return web.json_response({"choices": made, **usage})
+
+    (_, _, reply), _ = proxied(lambda house: house.post(), handler)
+    assert (reply["aera"]["samples"], reply["usage"]["completion_tokens"]) == (4, tokens)
+    told = "\n".join(reply["aera"]["warnings"])
+    assert ("does not say how many tokens 6 responses took" in told) != says
 
 
 @pytest.mark.parametrize(
