@@ -28,7 +28,9 @@ def paper(quick: PaperLearner) -> PaperLearner:
     return replace(quick, shares=BUILD_SHARES)
 
 
-def test_a_built_controller_holds_the_calibrated_gate(bench: Bench, built: Built) -> None:
+def test_a_built_controller_holds_a_gate_calibrated_on_other_questions(
+    bench: Bench, built: Built
+) -> None:
     controller = built.controller
     assert controller.policy.threshold == built.choice.setting
     assert controller.policy.gate is controller.gate
@@ -36,10 +38,7 @@ def test_a_built_controller_holds_the_calibrated_gate(bench: Bench, built: Built
     assert controller.card.startswith("---\nlibrary_name: aera")
     assert f"`{controller.policy}`" in controller.card
     assert "**Learned from** 42 questions, **calibrated on** 18 others" in controller.card
-
-
-def test_fitting_and_calibration_use_different_questions(bench: Bench, built: Built) -> None:
-    controller, questions = built.controller, bench.pool.questions
+    questions = bench.pool.questions
     *_, tune = split_rows(np.arange(60), (0.55, 0.15, 0.3), groups=np.arange(60), seed=0)
     asked = [questions[bench.table.trajectories.question_ids[row]] for row in tune]
     assert controller.calibrated == {question_hashes(q)[0] for q in asked}

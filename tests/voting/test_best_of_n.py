@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,14 +35,10 @@ class Length:
         return [len(response.text) / 10 for response in responses]
 
 
-@dataclass(frozen=True)
-class Table:
+def by_table(scores: Mapping[str, float]) -> BestOfN:
     """Texts have known scores."""
-
-    scores: Mapping[str, float]
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        return [self.scores[response.text] for response in responses]
+    told = SimpleNamespace(score=lambda question, said: [scores[each.text] for each in said])
+    return BestOfN(told)
 
 
 def replies(*texts: str) -> list[Response]:
@@ -59,7 +56,7 @@ def test_the_first_of_the_highest_scored_responses_leads_at_every_checkpoint(
     said: list[tuple[str, bool]], scores: dict[str, float]
 ) -> None:
     responses = [Response(text, error="lost" if failed else None) for text, failed in said]
-    scale, task = BestOfN(Table(scores)), get_task("numeric")
+    scale, task = by_table(scores), get_task("numeric")
     run = Run(QUESTION, Fixed(8), task=task, schedule=SCHEDULE, weigher=scale)
     while run.want:
         run.feed(responses[run.delivered : run.delivered + run.want])
@@ -74,7 +71,7 @@ def test_the_first_of_the_highest_scored_responses_leads_at_every_checkpoint(
 
 def test_what_failed_is_blank_or_unscored_abstains() -> None:
     responses = [Response("lost", error="broke off"), *replies("  \n", "dull"), Response("")]
-    scale = BestOfN(Table({"dull": nan}))
+    scale = by_table({"dull": nan})
     votes = scale.weigh(QUESTION, responses, [Vote("7")] * 4)
     assert [vote.answer for vote in votes] == [None] * 4
 
