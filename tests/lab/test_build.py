@@ -28,9 +28,7 @@ def paper(quick: PaperLearner) -> PaperLearner:
     return replace(quick, shares=BUILD_SHARES)
 
 
-def test_a_built_controller_holds_a_gate_calibrated_on_other_questions(
-    bench: Bench, built: Built
-) -> None:
+def test_a_built_gate_is_calibrated_on_other_questions(bench: Bench, built: Built) -> None:
     controller = built.controller
     assert controller.policy.threshold == built.choice.setting
     assert controller.policy.gate is controller.gate

@@ -126,11 +126,6 @@ def test_several_goals_give_what_each_gives_alone() -> None:
         assert never.point(name).responses == SCHEDULE.last
 
 
-def test_a_limit_keeps_the_margin_of_the_learner() -> None:
-    assert lab.limit_for(LEARNERS["paper"], 0.05) == lab.LossLimit(0.05, None, None)
-    assert lab.limit_for(lab.VoteLearner(), 0.05, 0.1) == lab.LossLimit(0.05, 0.1, 1.64)
-
-
 # --- the paper's crossfit -------------------------------------------------------------------------
 
 
