@@ -783,9 +783,10 @@ class Upstream:
         """Slow down where there was too much, and spare others a refusal for good."""
         if error.status == 429:
             own.refused(turn)
-        if not self._shared and is_field_refusal(error):
-            tried = {"messages", "n", *order.body.wishes}  # may be taken otherwise
-            error.final = error.param in order.body.keys() - tried
+        # A setting that was taken once is not the reason, and others may be left out.
+        if not (self._shared or self.usual) and is_field_refusal(error):
+            settings = {**order.body, **dict.fromkeys(("messages", "n", *order.body.wishes))}
+            error.final = settings.get(error.param or "") is not None
         if error.final and not (self._shared and error.status == 404):
             refused = time.monotonic(), error
             self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)

@@ -96,6 +96,25 @@ def test_a_bad_request_is_not_taken_for_a_refusal_of_n() -> None:
 
 
 @pytest.mark.parametrize(
+    ("param", "taken", "calls"),
+    [("seed", False, 1), ("seed", True, 3), ("messages", False, 2), ("stop", False, 2)],
+)
+def test_a_setting_that_was_taken_or_not_sent_is_not_what_a_server_refuses_for_good(
+    param: str, taken: bool, calls: int
+) -> None:
+    async def act(upstream: Upstream) -> Any:
+        for _ in range(taken):
+            await upstream.complete(body, 2)
+        return (await upstream.complete(body, 2))[0].source
+
+    body = {**SEEDED, "stop": None}
+    fault = Fault("status", 400, body={"error": {"message": "too long", "param": param}})
+    server = FakeUpstream(boxed, faults=[None] * taken + [fault] * 2)
+    assert using(server, act).final == (calls == 1)
+    assert len(server.calls) == calls
+
+
+@pytest.mark.parametrize(
     ("given", "asks", "calls"),
     [
         # One short reply of a server that takes n is an accident, two in a row are a habit, and so
