@@ -224,7 +224,8 @@ def _check(config: Config, controllers: Mapping[str, Controller], key_option: st
     problems = _ask_servers(config, key_option)
     if any(not each.endswith(UNLISTED) for each in problems):
         sys.exit(1)
-    say(f"{len(config.key)} keys{shown}, every model server answers; all is well")
+    well = "whether it serves the model was not seen" if problems else "all is well"
+    say(f"{len(config.key)} keys{shown}, every model server answers; {well}")
 
 
 def _ask_servers(config: Config, key_option: str) -> list[str]:

@@ -426,7 +426,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 _YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _FIRST_WORD = re.compile(
     r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
-    r"(?!\s(?:idea|clue|answer|information|one)\b"
+    r"(?!\s(?:idea|clue|clear|doubt|answer|information|one)\b|,\s(?:wait|actually|hmm)\b"
     rf"|(?:{OR}[*_$(]{{0,3}}|\sand\s|/)(?:yes|no|true|false)\b)",
     re.IGNORECASE,
 )
@@ -436,7 +436,7 @@ def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
     """A short text without what does not count; None where nothing, or too much, is left."""
     if len(raw) > LONGEST:
         return None
-    text = unicodedata.normalize("NFKC", raw)
+    text = unicodedata.normalize("NFKC", _TEXT.sub(r"\1", raw))
     if "accents" in normalise:
         parts = unicodedata.normalize("NFD", text)
         text = "".join(each for each in parts if not unicodedata.combining(each))

@@ -288,7 +288,9 @@ _OTHERS = {
 """By kind, what names another answer right behind one; two formulas may be the same."""
 _WORDED = re.compile(r"[ -][a-z]")
 _MATH = re.compile(r"\d|\\[a-zA-Z]")
-_SENTENCE = re.compile(r"[.!?](?=\s|[*_\"'`$)]{0,4}(?:\s|\Z))")
+_SENTENCE = re.compile(
+    r"(?<!\b[A-Z])(?<!\b(?:St|Mt|Mr|Ms|Dr))(?<!\bMrs)[.!?](?=\s|[*_\"'`$)]{0,4}(?:\s|\Z))"
+)
 EDGES = " \t*_`\"'$"
 _MOST_PLACES = 100
 """Phrases that are looked at, from the end of the text."""

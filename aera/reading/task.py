@@ -235,6 +235,8 @@ class Task:
             )
             return None if doubted else said
         line = find.last_said(find.lines(text)) or ""
+        if "\\boxed" in line:  # a box that is empty or never closed
+            return None
         bare, alone = _SO.sub("", line.strip(find.EDGES)), _ALONE.get(self.kind, _ANYTHING)
         if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
             return bare
@@ -630,14 +632,16 @@ def _add_trace(response: Response, task: Task) -> Response:
 def readable_answer(question: Question, text: str | None, task: Task) -> str | None:
     """A written answer in a form the task can read, None where there is none.
 
-    A worked solution counts as what it boxes or puts behind ####, a choice by its text as its
-    letter.
+    A worked solution counts as what it boxes, puts behind #### or calls the answer, a choice by its
+    text as its letter.
     """
     text = text or ""
     if task.kind == "choice":
         text = dict(zip(question.choices, LETTERS, strict=False)).get(text, text)
     _, mark, marked = text.rpartition("####")
-    forms = (last_boxed(text), marked.strip() if mark else None, text)
+    stated = () if task.kind in ("text", "json") else find.statements(task.kind, text)
+    said = next((value for value, _, _ in stated), None)
+    forms = (last_boxed(text), marked.strip() if mark else None, said, text)
     return next((form for form in forms if form and task.canonical(form) is not None), None)
 
 

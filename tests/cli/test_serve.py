@@ -304,7 +304,8 @@ def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> No
     assert (done.exit_code, done.stderr.count("\n")) == (code, bool(said))
     assert done.stderr.startswith(f"{url} " if said else "")
     assert said in done.stderr
-    assert ("all is well" in done.stdout) == (code == 0)
+    assert ("all is well" in done.stdout) == (not said)
+    assert ("was not seen" in done.stdout) == (code == 0 and bool(said))
     assert "hidden" not in done.output
 
 

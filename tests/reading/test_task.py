@@ -184,9 +184,9 @@ COLOURS = Question("q", "Which?", ("red", "blue"))
 
 
 def test_a_solution_counts_as_what_it_boxes_or_marks_and_a_choice_as_its_letter() -> None:
-    written = ["so \\boxed{7}", "x #### 7 ", "7", "many", "", None]
+    written = ["so \\boxed{7}", "x #### 7 ", "So the answer is 7.", "7", "many", "", None]
     read = [tasks.readable_answer(COLOURS, text, get_task("numeric")) for text in written]
-    assert read == ["7", "7", "7", None, None, None]
+    assert read == ["7", "7", "7", "7", None, None, None]
     written = [(COLOURS, "blue"), (COLOURS, "A"), (Question("p", "?"), "blue")]
     read = [tasks.readable_answer(*each, get_task("choice")) for each in written]
     assert read == ["B", "A", None]

@@ -291,6 +291,8 @@ def conversation(value: object) -> list[Row]:
 def _question_of(fields: Fields) -> tuple[Question, tuple[str, ...], str | None]:
     """The question of a row, "" its id where it has none; what was said before, and the reply."""
     told, messages = fields.get("question"), fields.get("messages")
+    if isinstance(told, dict):
+        told = told.get("messages", told)
     if told is not None and not isinstance(told, str) and not conversation(told):
         raise fields.bad("question", "text or conversation")
     if messages is not None and not conversation(messages):

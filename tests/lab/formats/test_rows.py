@@ -88,6 +88,7 @@ def test_a_conversation_is_a_question_a_system_message_and_perhaps_a_reply() -> 
     asked = Question("0", "look:\n\nhow many?", system="be brief")
     assert only({"messages": talk, "responses": ["7"]}).question == asked
     assert only({"prompt": talk, "completion": "7"}).question == asked
+    assert only({"input": {"messages": talk}, "completion": "7"}).question == asked
     replies = [[*talk, {"role": "assistant", "content": text}] for text in "78"]
     entry = only(*({"messages": each} for each in replies))
     assert (entry.question, said(entry)) == (asked, ["7", "8"])
