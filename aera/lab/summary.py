@@ -45,6 +45,7 @@ from aera.lab.stats import (
 from aera.lab.truths import Truths, TruthScorer, need_truths
 from aera.lab.words import (
     CAREFUL,
+    NONE_RIGHT,
     SHOWN_THRESHOLD,
     Headline,
     certify,
@@ -317,6 +318,8 @@ class Evaluation:
         if self.readability.responses:
             warning = self.readability.warning(task)
             told += [f"{self.readability.summary(task)}.", *([warning] if warning else ())]
+        if self.truths is not None and not any(point.accuracy for point in self.frontier.points):
+            told.append(NONE_RIGHT)
         if self.abroad:
             told.append(f"{self.spoken}: {self.abroad}")
         if self.scoring is not None:

@@ -321,6 +321,9 @@ def compare_in_words(gap: Estimate, allowed: float) -> str:
 # --- certified or not -----------------------------------------------------------------------------
 
 
+NONE_RIGHT = (
+    "not one answer is right: are the labels what the task reads? (truths.jsonl of the pool)"
+)
 LIKE_THOSE = ", for questions, a reasoner and sampling like those"
 
 

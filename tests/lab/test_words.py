@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,19 @@ from made_questions import trajectories_of
 
 import aera
 from aera import get_task, parse_policy
-from aera.lab import Choice, Frontier, Point, Trajectories
+from aera.lab import Choice, Frontier, Point, Trajectories, Truths
 from aera.lab.build import Built
 from aera.lab.frontier import Kind, fixed_points
 from aera.lab.stats import FEW
 from aera.lab.summary import Evaluation
-from aera.lab.words import Headline, certify, certify_controller, tell_choice, uncertified
+from aera.lab.words import (
+    NONE_RIGHT,
+    Headline,
+    certify,
+    certify_controller,
+    tell_choice,
+    uncertified,
+)
 from aera.solving.controller import default_controller
 
 
@@ -75,6 +83,13 @@ def test_questions_it_was_trained_on_make_no_gain() -> None:
     assert (made["gap"], made["beside"]) == (None, [])
     assert "points" not in made["claim"]
     assert "better" not in made["grounds"]
+
+
+def test_where_nothing_is_right_the_labels_are_doubted(bench: Bench, tmp_path: Path) -> None:
+    Truths(dict.fromkeys(bench.truths, "-7")).save(tmp_path)
+    wrong = replace(bench.records, folder=tmp_path)
+    assert NONE_RIGHT in aera.evaluate(wrong).remarks
+    assert NONE_RIGHT not in aera.evaluate(bench.records).remarks
 
 
 def test_plain_votes_come_first_and_its_own_full_budget_stands_beside() -> None:
