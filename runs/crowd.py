@@ -2,7 +2,7 @@
 
 Truths judge and do nothing else. Per outer fold 320 questions teach and refuse, 320 others
 certify at 0.1, and the 160 of the fold are judged. Rules that learn nothing are certified on the
-same 320, on plain votes. Each seed is kept in out/crowd once it is done, so a run that was broken
+same 320, on plain votes. Each seed is kept in out/ once it is done, so a run that was broken
 off goes on where it was; delete that folder to begin anew.
 """
 

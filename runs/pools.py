@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 import numpy as np
-from published import Table, data_of, put
+from published import Table, code_of, data_of, put, source_of
 
 from aera import Pool, Task, get_task
 from aera.lab import (
@@ -104,8 +104,9 @@ def vote_table(folder: Path, name: str) -> Dataset:
 
 
 def made_once(name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Floats]:
-    """Arrays under out/, made where nobody has yet: a run that was broken off goes on there."""
-    place = ROOT / "out" / f"{name}.npz"
+    """Arrays under out/, made where the same code has not yet: a run that was broken off goes on."""
+    recipe = Path(sys._getframe(1).f_code.co_filename).stem
+    place = ROOT / "out" / f"{source_of(recipe)}-{code_of(recipe)}" / f"{name}.npz"
     if not place.exists():
         made = make()
         place.parent.mkdir(parents=True, exist_ok=True)

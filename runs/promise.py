@@ -3,7 +3,7 @@
 A loss is one against the policy's own full budget, in the mean over 20 orders of the responses.
 Splits overlap, so what is said here holds for these 800 questions. "True" losses are those of the
 test questions, drawn together as far as the chance of which 300 of them test spreads them: rough.
-Each split is kept in out/promise once it is done.
+Each split is kept in out/ once it is done.
 """
 
 from functools import partial
