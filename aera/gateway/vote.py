@@ -284,10 +284,8 @@ class Model:
         `size` is what the request took in bytes; `upstream` carries the caller's headers; `above`
         are the ledgers of the caller's key.
         """
-        wanted, (wants_json, tools) = (
-            openai.count_choices(body, self.config.max_n),
-            openai.structure_of(body),
-        )
+        wanted = openai.count_choices(body, self.config.max_n)
+        wants_json, tools = openai.structure_of(body)
         structured = wants_json or tools
         words = self.controller.task.question_in(openai.find_last_words(body))
         asked = Question(f"chatcmpl-{os.urandom(16).hex()}", words, system=openai.find_system(body))

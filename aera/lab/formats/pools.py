@@ -249,10 +249,9 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
     without: dict[str, str] = {}
     first = _first_place(entries, task)
     for entry in entries:
-        truth = entry.truth
-        if first is not None and truth is not None:
-            truth = LETTERS[int(truth) - first]
-        truth = readable_answer(entry.question, truth, task)
+        truth, place = readable_answer(entry.question, entry.truth, task), whole_number(entry.truth)
+        if first is not None and place is not None:
+            truth = LETTERS[place - first]
         if truth is not None:
             truths[entry.question.id] = truth
         elif entry.truth is None:
@@ -286,7 +285,8 @@ def _first_place(entries: Collection[Entry], task: Task) -> int | None:
     if len(places) < len(found):
         return None
     low, high = min(place for place, _ in places), max(beyond for _, beyond in places)
-    return low if (low == 0 and high < 0) or (low == 1 and high == 0) else None
+    fits = (low == 0 and high < 0) or (low == 1 and high == 0)
+    return low if fits and max(count for _, count in found) <= len(LETTERS) else None
 
 
 def _choose_reader(

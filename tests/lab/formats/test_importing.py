@@ -478,12 +478,12 @@ def test_a_missing_exam_is_a_wrong_call_and_a_log_is_none(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("golds", "letters"),
-    [([0, 3, 1], "ADB"), ([1, 4, 2], "ADB"), (["0", "2", "2"], "ACC"), (["1", "7", "5"], "AAA")],
+    [([0, 3, 1], "ADB"), ([1, 4, 2], "ADB"), (["0.0", "2", "2"], "ACC"), (["1", "B", "5"], "AAA")],
 )
 def test_a_label_may_be_a_place_among_the_choices(
     tmp_path: Path, golds: list[Any], letters: str
 ) -> None:
-    options = [["1", "4", "0", "5"], ["7", "8", "9", "10"], ["5", "6", "2", "3"]]
+    options = [["1", "4", "0", "5"], ["B", "A", "D", "C"], ["5", "6", "2", "3"]]
     rows = [
         {"question": f"which {words}?", "options": words, "gold": gold, "responses": ["(A)", "(B)"]}
         for words, gold in zip(options, golds, strict=True)
