@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_826,
-    "classes": 177,
+    "code lines": 18_791,
+    "classes": 176,
     "longest import chain": 12,
     "lines of tests": 14_489,
     "words of README and docs": 18_700,

@@ -37,6 +37,8 @@ ASSUMED = 1_024
 NO_ROOM = "no_room"
 """The code of an error that a limit caused, not a server."""
 LIMITS = ("responses", "tokens", "money")
+Ration = Callable[[float, int], int]
+"""By the turn and by how many are wanted."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class Ledger:
         self._limits = budget.limits
         self.limited = any(min(each._limits) < inf for each in self._chain)
         """Whether anything that is paid for is limited, here or above."""
-        self._reserved, self._open = Counts(), set[Held]()
+        self._reserved, self.open = Counts(), set[Held]()
         self._forgotten: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._filled = self.begun
         self._longest = self._longest_prompt = 0
@@ -227,6 +229,8 @@ class Ledger:
         self._waiting: list[tuple[float, int, int, Bound, asyncio.Future[Held | None]]] = []
         """Those for whom there is no room yet: turn, number, and what they want."""
         self._numbers = itertools.count()
+        self.ration: Ration | None = None
+        """Where many share a limit: how many of those that one wants it may have now."""
         self._below = set[Ledger]()
         """Those that somebody waits in for room here."""
 
@@ -320,7 +324,7 @@ class Ledger:
         if not length:
             # Nobody can say what a response takes before there is one: one block finds it out,
             # and the others wait for it.
-            fits = 0 if self._open else self.fit(want, each._replace(completion_tokens=1))
+            fits = 0 if self.open else self.fit(want, each._replace(completion_tokens=1))
             return Held(self, fits, bound, each) if fits else None
         whole, prompt = each.completion_tokens, each.prompt_tokens
         period = min((one._length_that_fits(prompt, one._limits) for one in keys), default=inf)
@@ -352,9 +356,8 @@ class Ledger:
 
         Of those who wait, here and then for the server, the lowest `turn` is first.
         """
-        got = None if self._waiting else self.take(want, bound)
-        if got is None and self._under_way and not self.late:
-            got = await self._wait(want, bound, turn)
+        free = not self._waiting and self.ration is None
+        got = (self.take(want, bound) if free else None) or await self._wait(want, bound, turn)
         self.refused |= got is None
         if got is not None:
             got.turn = turn
@@ -365,12 +368,13 @@ class Ledger:
         heapq.heappush(self._waiting, (turn, next(self._numbers), want, bound, answer))
         for one in self._chain:
             one._below.add(self)
+        self._wake()
         try:
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled() and (given := answer.result()):
                 given.close()
-            self._answer_waiting()  # those behind it need not wait for it any more
+            self._wake()  # those behind it need not wait for it any more
             raise
 
     @property
@@ -380,31 +384,34 @@ class Ledger:
 
     @property
     def _under_way(self) -> bool:
-        return any(each._open for each in self._chain)
+        return any(each.open for each in self._chain)
 
     def hold(self, held: Held, n: int) -> None:
         """Reserve so many, or as many fewer."""
         more = [n * cost for cost in held.each]
         for one in self._chain:
-            one._open.add(held)
+            one.open.add(held)
             one._reserved = one._reserved.plus(*more)
 
     def release(self, held: Held, n: int, *, over: bool = False) -> None:
         """So much is no longer reserved, and those who wait for room may have it."""
         self.hold(held, -n)
         for one in self._chain if over else ():
-            one._open.discard(held)
+            one.open.discard(held)
         for below in {each for one in self._chain for each in one._below}:
-            below._answer_waiting()
+            below._wake()
+
+    def _wake(self) -> None:
+        """Look who may have room, once all that came back together have asked for more."""
+        asyncio.get_running_loop().call_soon(self._answer_waiting)
 
     def _answer_waiting(self) -> None:
         """Give room to those who wait for it, in their order; with nobody under way, say no."""
         while self._waiting:
-            _, _, want, bound, answer = self._waiting[0]
-            got = None
+            turn, _, want, bound, answer = self._waiting[0]
             if not answer.done():  # it is, if it was cancelled
-                got = self.take(want, bound)
-                if got is None and self._under_way and not self.late:
+                got = self.take(self.ration(turn, want) if self.ration else want, bound)
+                if got is None and any(one.open for one in self._chain) and not self.late:
                     return
                 answer.set_result(got)
             heapq.heappop(self._waiting)

@@ -4,14 +4,12 @@ Every path ends in `drive` or `step`: batches, shared budgets, the gateway, audi
 """
 
 import asyncio
-import heapq
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import count
 from math import inf
 from typing import TypeVar
 
@@ -21,7 +19,7 @@ from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
 from aera.policies.rules import ON_WEIGHTS, Decision, Policy
 from aera.pools.log import Log
-from aera.sampling.budget import NO_ROOM, Bound, Budget, Held, Ledger
+from aera.sampling.budget import NO_ROOM, Bound, Budget, Held, Ledger, Ration
 from aera.sampling.client import cancel_all
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
@@ -36,11 +34,12 @@ COMPARING = 256
 """Decisions that may wait for a comparison at once; a waiting thread costs next to nothing."""
 AT_ONCE = 8
 """Under a shared budget one in so many questions may be under way, beyond the first blocks."""
+FIRST = -1e6
+"""The turn of a question of which nothing is decided, before all others."""
 FEW, MANY = 64, 4_096
 """Questions under way at once where nobody knows the server, and where it has enough to do."""
 Done = TypeVar("Done")
 Watch = Callable[[Run], None]
-Answer = asyncio.Future[Held | None]
 Reserve = Callable[[Run, int, Bound], Awaitable[Held | None]]
 
 
@@ -239,22 +238,18 @@ async def solve_many(
     decided = ((each, look_at(each, controller, lookout)) for each in questions)
     asked = ((each, by) for each, by in decided if not skip(each))
     runs: Iterable[Run] = (by.start(question) for question, by in asked)
-    queue: SharedBudget | None = None
+    in_order = not shared and (ledger.limited or ledger.deadline is not None)
+    refusal: AeraError | None = None
+    ledger.ration = None
     if shared:
         runs = [_start_unstopped(question, by) for question, by in asked]
-        queue = SharedBudget(runs, ledger, concurrency or FEW)
+        ledger.ration = _share(runs, ledger, concurrency or FEW)
         for run in runs:
             await recall(run, kept)
-    in_order = ledger.limited or ledger.deadline is not None
-    refusal: AeraError | None = None
 
     async def reserve(place: int, run: Run, want: int, bound: Bound) -> Held | None:
-        held = None
-        if queue is not None:
-            held = await queue.reserve(run, want, bound)
-        elif refusal is None:
-            turn = float(place) if in_order else _turn(run)
-            held = await ledger.reserve(want, bound, turn=turn)
+        turn = float(place) if in_order else _turn(run)
+        held = None if refusal else await ledger.reserve(want, bound, turn=turn)
         if refusal is None:
             return held
         run.fail(refusal)  # a wrong key, model or address is wrong for every question
@@ -268,8 +263,6 @@ async def solve_many(
         done = await drive(run, sampler, ledger, kept=kept, watch=watch, reserve=own)
         if isinstance(run.error, UpstreamError) and run.error.final:
             refusal = run.error.after(0)
-        if queue is not None:
-            queue.leave(run)
         return done
 
     waiting = enumerate(runs)
@@ -289,9 +282,9 @@ async def solve_many(
 
 
 def _turn(run: Run) -> float:
-    """First blocks of all come first, then the questions that seem to be farthest from an end."""
+    """First blocks come first, of the least fed foremost; then who seems farthest from an end."""
     if not run.steps:
-        return -inf
+        return FIRST + run.delivered
     chance = run.steps[-1].decision.p_continue
     return run.prefix.tally.leaders.confidence - 1 if chance is None else -chance
 
@@ -331,71 +324,26 @@ def _start_unstopped(question: Question, controller: Controller) -> Run:
     return replace(controller, policy=policy).start(question, label=shared_label(controller))
 
 
-class SharedBudget:
+def _share(runs: Sequence[Run], ledger: Ledger, at_once: int) -> Ration:
     """One limit over many questions, spent where it promises most.
 
     Every question gets its first block; where the limit is too small for that, one response each
     comes first, then a second, so that as many as possible are answered. Then the next block always
     goes to the question whose gate is surest that going on pays; without a gate, to the one whose
     leader is least certain. The gate has the price of tokens in its target, so nothing is divided
-    by them again.
+    by them again. Beyond the first blocks only few are under way at once, for those may come back
+    more urgent than all that wait.
     """
+    if not ledger.budget.limited:
+        raise UsageError("a shared budget needs a limit in tokens, responses or money")
 
-    def __init__(self, runs: Sequence[Run], ledger: Ledger, at_once: int) -> None:
-        if not ledger.budget.limited:
-            raise UsageError("a shared budget needs a limit in tokens, responses or money")
-        self._runs, self._ledger, self._at_once = runs, ledger, at_once
-        self._out: set[Run] = set()
-        """Those that are held room for, until they are back or at their end."""
-        self._numbers = count()
-        self._waiting: list[tuple[float, int, int, Run, int, Bound, Answer]] = []
+    def ration(turn: float, want: int) -> int:
+        first, known = turn < FIRST / 2, ledger.usual is not None
+        most = at_once if first else min(at_once, max(1, len(runs) // AT_ONCE))
+        if len(ledger.open) >= (most if known else 1):
+            return 0  # one block tells how long responses are
+        lacking = (run.prefix.schedule.first - run.delivered for run in runs if run.want)
+        scarce = known and not ledger.leaves_room_for(sum(max(0, each) for each in lacking))
+        return 1 if first and scarce else want
 
-    async def reserve(self, run: Run, want: int, bound: Bound) -> Held | None:
-        """Room for a block, once it is this run's turn; of those without one the least fed first.
-
-        Those that come back together are compared before any of them gets it.
-        """
-        loop = asyncio.get_running_loop()
-        answer: Answer = loop.create_future()
-        order = _turn(run), run.delivered, next(self._numbers)
-        heapq.heappush(self._waiting, (*order, run, want, bound, answer))
-        self._out.discard(run)
-        loop.call_soon(self._hand_out)
-        return await answer
-
-    def leave(self, run: Run) -> None:
-        """A run is over."""
-        self._out.discard(run)
-        self._hand_out()
-
-    def _hand_out(self) -> None:
-        """Give room to the most urgent runs.
-
-        What has no room beside nobody else will have none later: then all who wait end. Beyond the
-        first blocks only few are under way at once, for those may come back more urgent than all
-        that wait.
-        """
-        ledger, out = self._ledger, self._out
-        while self._waiting and len(out) < self._at_once:
-            turn, _, _, run, want, bound, answer = self._waiting[0]
-            if answer.cancelled():
-                heapq.heappop(self._waiting)
-                continue
-            first = turn == -inf
-            if not first and len(out) >= max(1, len(self._runs) // AT_ONCE):
-                return
-            if ledger.usual is None and out:
-                return  # one block tells how long responses are
-            scarce = first and ledger.usual is not None and not self._enough_for_first_blocks()
-            held = ledger.take(1 if scarce else want, bound)
-            if held is None and out and not ledger.late:
-                return
-            heapq.heappop(self._waiting)
-            if held is not None:
-                out.add(run)
-            answer.set_result(held)
-
-    def _enough_for_first_blocks(self) -> bool:
-        """Whether all first blocks that are missing fit, as far as anybody can tell."""
-        lacking = [run.prefix.schedule.first - run.delivered for run in self._runs if run.want]
-        return self._ledger.leaves_room_for(sum(max(0, each) for each in lacking))
+    return ration
