@@ -25,10 +25,10 @@ from aera.pools.pool import (
     MANIFEST,
     RESPONSE_FIELDS,
     Manifest,
-    Part,
     Pool,
     Record,
     Records,
+    Source,
     check_order,
     is_open,
     manifest_of,
@@ -266,7 +266,7 @@ class ParquetPool(Records):
         return cls(where, manifest, groups, folder)
 
     @cached_property
-    def questions(self) -> dict[str, Question]:
+    def stored_questions(self) -> dict[str, Question]:
         """Its questions by id, in order; only their columns are read."""
         found: dict[str, Question] = {}
         for group in self.groups:
@@ -276,9 +276,10 @@ class ParquetPool(Records):
                     found[name] = _question(columns, row)
         return found
 
-    def parts(self) -> Sequence[Part]:
+    @cached_property
+    def sources(self) -> list[Source]:
         """Its row groups, in order."""
-        return [Part(partial(read_group, group), ()) for group in self.groups]
+        return [partial(read_group, group) for group in self.groups]
 
     def __len__(self) -> int:
         return self.manifest.questions

@@ -140,6 +140,7 @@ def health_of(records: Iterable[VotedRecord]) -> Readability:
     return Readability().join(parts)
 
 
+Source = Callable[[], Iterable[Record]]
 Item = TypeVar("Item", bound=Record)
 
 
@@ -172,18 +173,27 @@ class Records:
     """Questions that do not count, each with the reason."""
 
     @cached_property
-    def questions(self) -> Mapping[str, Question]:
-        """The questions by id, in order."""
+    def sources(self) -> Sequence[Source]:
+        """What reads whole questions, few enough to be held in memory, also those left out."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def stored_questions(self) -> Mapping[str, Question]:
-        """Also those left out."""
-        return self.questions
-
-    def parts(self) -> Sequence[Iterable[Record]]:
-        """Whole questions to be worked on together, few enough to be held in memory."""
+        """The questions by id, in order, also those left out."""
         raise NotImplementedError
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """The questions that count by id, in order."""
+        return {name: q for name, q in self.stored_questions.items() if name not in self.left_out}
+
+    def parts(self) -> "list[Part]":
+        """Whole questions to be worked on together."""
+        return [Part(read, frozenset(self.left_out)) for read in self.sources]
+
+    def everything(self) -> Iterator[Record]:
+        """Every question that has a response, also those left out."""
+        return (record for read in self.sources for record in read())
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -199,10 +209,6 @@ class Records:
                 seen.append(record.question.id)
                 yield record
         self.check_whole(seen)
-
-    def everything(self) -> Iterator[Record]:
-        """Every question that has a response, also those left out."""
-        return iter(self)
 
     def check_whole(self, question_ids: Iterable[str]) -> None:
         """Refuse what was read part by part where a question is missing or was split."""
@@ -230,23 +236,24 @@ class HeldRecords(Records):
     folder: Path | None = None
 
     @cached_property
-    def questions(self) -> dict[str, Question]:
+    def stored_questions(self) -> dict[str, Question]:
         """The questions by id, in order."""
         return {record.question.id: record.question for record in self.records}
 
+    @cached_property
+    def sources(self) -> list[Source]:
+        """Lists of them, each of about as many responses as a segment holds."""
+        return [partial(iter, batch) for batch in batches(self.records)]
+
     def __iter__(self) -> Iterator[VotedRecord]:
         return iter(self.records)
-
-    def parts(self) -> list[list[VotedRecord]]:
-        """Whole questions to be worked on together."""
-        return [*batches(self.records)]
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """Whole questions, read where they are worked on: it travels as the name of what reads them."""
 
-    read: Callable[[], Iterable[Record]]
+    read: Source
     left_out: Collection[str]
 
     def __iter__(self) -> Iterator[Record]:
@@ -258,13 +265,8 @@ class FewerRecords(Records):
 
     def __init__(self, records: Records, without: Mapping[str, str]) -> None:
         self.name, self.task, self.schedule = records.name, records.task, records.schedule
-        self.folder, self._records, self._without = records.folder, records, frozenset(without)
-        self.questions = {k: each for k, each in records.questions.items() if k not in without}
-        self.left_out = {**records.left_out, **without}
-
-    def parts(self) -> list[Part]:
-        """The parts of the others, without these questions."""
-        return [Part(partial(iter, part), self._without) for part in self._records.parts()]
+        self.folder, self.left_out = records.folder, {**records.left_out, **without}
+        self.stored_questions, self.sources = records.stored_questions, records.sources
 
 
 def hold(records: Records) -> HeldRecords:
@@ -587,7 +589,7 @@ class Pool(Records):
         self.name, self.folder = path.name, path
         self.task, self.schedule = manifest.task, manifest.schedule
         self.left_out, self.is_open = manifest.left_out, not manifest.hashes
-        self._came = came
+        self._came = [each for each in came if each.responses]
         if self.is_open:
             self.stored_questions = {each.question.id: each.question for each in came}
 
@@ -635,11 +637,6 @@ class Pool(Records):
         return Dropped.read(self.path)
 
     @cached_property
-    def questions(self) -> dict[str, Question]:
-        """Its questions by id, in order, without those left out."""
-        return {name: q for name, q in self.stored_questions.items() if name not in self.left_out}
-
-    @cached_property
     def stored_questions(self) -> dict[str, Question]:
         """All its questions by id, in order, also those left out."""
         return read_questions(self.path, self.dropped)
@@ -665,18 +662,13 @@ class Pool(Records):
         """Bytes of its responses on disk."""
         return sum(segment.stat().st_size for segment in self.segments)
 
-    def parts(self) -> Sequence[Iterable[Record]]:
+    @cached_property
+    def sources(self) -> list[Source]:
         """Its sealed segments, each read where it is worked on; of a log, lists of records."""
         if self.is_open:
-            return [*batches(each for each in self._came if each.question.id in self.questions)]
+            return [partial(iter, batch) for batch in batches(self._came)]
         there = Pool(self.path.absolute(), self.manifest)  # who works on it may be elsewhere
-        return [Part(partial(there.read, path), self.left_out) for path in there.segments]
-
-    def everything(self) -> Iterator[Record]:
-        """Every question that has a response, also those left out."""
-        if self.is_open:
-            return (each for each in self._came if each.responses)
-        return (record for segment in self.segments for record in self.read(segment))
+        return [partial(there.read, path) for path in there.segments]
 
     def read(self, segment: Path) -> Iterator[Record]:
         """The questions of one sealed segment, also those left out."""

@@ -171,7 +171,7 @@ def test_parts_are_segments_that_travel_and_are_held_in_memory(
     for name in ("name", "folder", "task", "schedule", "questions"):
         assert getattr(held, name) == getattr(pool, name)
     made = HeldRecords(voted, NUMERIC, pool.schedule)
-    assert [read_votes(part, NUMERIC) for part in parts] == made.parts()
+    assert [read_votes(part, NUMERIC) for part in parts] == [[*part] for part in made.parts()]
 
 
 # --- damage ---------------------------------------------------------------------------------------
