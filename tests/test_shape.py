@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_788,
     "classes": 176,
     "longest import chain": 12,
-    "lines of tests": 14_489,
+    "lines of tests": 14_488,
     "words of README and docs": 18_700,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -285,8 +285,6 @@ class RequestBody(dict[str, Any]):
     ) -> None:
         super().__init__(fields)
         self.wishes, self.task = wishes, task
-        self.levels = 1 + (TOP_LOGPROBS in wishes) if wishes else 0
-        """What is wished for: nothing, the tokens' own logprobs, or full lists."""
         self.shows_logprobs = bool(self.get("logprobs"))
         """Whether it asks for logprobs itself."""
         self.size = measure(fields)[0] if size is None else size
@@ -304,10 +302,9 @@ class RequestBody(dict[str, Any]):
         """The same with its responses no longer than that."""
         return self.having(**{name: min(self[name], most) for name in _lengths(self)})
 
-    def wishing(self, level: int) -> "RequestBody":
-        """The same with what is wished for up to a level; what it says itself stays."""
-        fields = dict(({}, PLAIN, self.wishes)[level])
-        own = self.get(TOP_LOGPROBS)
+    def wishing(self) -> "RequestBody":
+        """The same with what is wished for; what it says itself stays."""
+        own, fields = self.get(TOP_LOGPROBS), dict(self.wishes)
         if TOP_LOGPROBS in fields and is_whole(own):
             fields[TOP_LOGPROBS] = max(own, fields[TOP_LOGPROBS])
         return self.having(**fields)
@@ -514,8 +511,9 @@ class Memory:
         return [value for key, (until, value) in kept if key[0] == name and now < until]
 
 
-class _Order(NamedTuple):
-    """What to ask for, until when somebody waits, and what is held for it."""
+@dataclass
+class _Order:
+    """What to ask for, until when somebody waits, and what is held; each call has its own."""
 
     body: RequestBody
     until: float
@@ -523,8 +521,12 @@ class _Order(NamedTuple):
     headers: Mapping[str, str]
     who: tuple[str, str | None]
     """The model and the key that a refusal is about; None is the endpoint's own key."""
+    wished: bool
+    """Whether it is sent with what is wished for."""
     turn: float
     """Of those that wait, the lowest goes first."""
+    begun: float = 0.0
+    """When it began to wait."""
 
 
 class Upstream:
@@ -580,12 +582,14 @@ class Upstream:
         """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
         message = {"role": "user", "content": "Say 1."}
         asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}
-        got = unless_refused(await self.complete(RequestBody(asked, wishes=FULL), 2))
-        failed = [response for response in got if response.error is not None]
-        if failed:
-            raise UpstreamError(f"the model server gave nothing: {failed[0].error}")
+        for wishes in (FULL, PLAIN):
+            got = unless_refused(await self.complete(RequestBody(asked, wishes=wishes), 2))
+            if got[0].error is not None:
+                raise UpstreamError(f"the model server gave nothing: {got[0].error}")
+            if gives := max(map(_level_of, got)):
+                break
         takes_n = "singly" not in self.memory.all("n")
-        return {"takes_n": takes_n, "gives": GIVES[max(map(_level_of, got))]}
+        return {"takes_n": takes_n, "gives": GIVES[gives]}
 
     async def complete(
         self,
@@ -601,32 +605,16 @@ class Upstream:
 
         A completion that failed for good is a Response with an error. The ledger is told of every
         call. Headers given here win over the endpoint's own: another key is another client.
-
-        Of logprobs, full lists are asked for first, then the tokens' own, then nothing. A level
-        that was refused while a lower one was taken is remembered for its model.
         """
         asked = body if isinstance(body, RequestBody) else RequestBody(body)
         held = held or Held(Ledger(Budget()), n, Bound(), Counts())
         if held.max_tokens is not None:
             asked = asked.cut(held.max_tokens)
-        asked = self._fit(asked)
+        until = math.inf if deadline is None else deadline
+        who = str(asked.get("model")), headers.get("Authorization") if headers else None
         sent = {**JSON, **headers} if headers else JSON
-        until, model = math.inf if deadline is None else deadline, str(asked.get("model"))
-        who = model, headers.get("Authorization") if headers else None
-        level = min(asked.levels, self.memory.get(("logprobs", model), asked.levels))
-        turn = held.turn
-        while True:
-            wished = asked.wishing(level)
-            most = LONG_LISTS if asked.levels and TOP_LOGPROBS in wished else n
-            got = await self._ask(_Order(wished, until, held, sent, who, turn), start, n, most)
-            refused = find_refusal(got)
-            if not level or refused is None or not is_field_refusal(refused):
-                break
-            level -= 1  # where they were the reason, less is taken; else the same comes again
-            turn = -math.inf  # before others find out the same
-        if refused is None and level < asked.levels:
-            self.memory.keep(("logprobs", model), level, LOGPROBS_REMEMBERED)
-        return got
+        order = _Order(self._fit(asked), until, held, sent, who, bool(asked.wishes), held.turn)
+        return await self._ask(order, start, n)
 
     def length_of(self, body: Mapping[str, Any], prompt: int | None = None) -> int | None:
         """The most tokens of a response to a request, within its model's context if that is known.
@@ -652,36 +640,21 @@ class Upstream:
 
     # --- one call for all, or one for each --------------------------------------------------------
 
-    async def _ask(self, order: _Order, start: int, n: int, most: int) -> list[Response]:
+    async def _ask(self, order: _Order, start: int, n: int) -> list[Response]:
         """`n` responses, as many to a call as the server takes; what failed for good is in them."""
-        kind = ("n", *_kind_of(order.body))
-        before = self.memory.get(kind)
-        most = 1 if before == "singly" else most
+        body = order.body
+        lists = TOP_LOGPROBS in body.wishes and not self.memory.get(_wishes_of(body))
+        most = 1 if self.memory.get(_kind_of(body)) == "singly" else LONG_LISTS if lists else n
         if n > most:
             return await self._ask_in_parts(order, start, n, most)
         got = await self._call(order, start, n)
-        refused = find_refusal(got)
-        if n > 1 and refused is not None and is_field_refusal(refused):
-            got, most = await self._call(order._replace(turn=-math.inf), start, 1), 1
-            if (again := find_refusal(got)) is not None:
-                return failed_responses(again, n)  # `n` was not the reason
-            if got[0].error is None:
-                self.memory.keep(kind, "singly", N_REMEMBERED)
-            got = [replace(got[0], calls=got[0].calls + refused.calls)]
-        elif n > 1 and got[0].error is None:
-            # One that never took it is believed at its first reply of one choice. One that did, or
-            # gave some of them, must fall short twice in a row: it may be an accident.
-            habit = "taken" if len(got) == n else "short"
-            if len(got) < n and (before == "short" or (len(got) == 1 and before != "taken")):
-                habit = "singly"
-            self.memory.keep(kind, habit, N_REMEMBERED)
         rest = n - len(got)
-        return got + await self._ask(order, start + len(got), rest, most) if rest else got
+        return got + await self._ask(order, start + len(got), rest) if rest else got
 
     async def _ask_in_parts(self, order: _Order, start: int, n: int, size: int) -> list[Response]:
         """Calls for so many each; the first refusal ends the others."""
         sizes = [min(size, n - at) for at in range(0, n, size)]
-        asking = (self._ask(order, start + i * size, k, size) for i, k in enumerate(sizes))
+        asking = (self._ask(order, start + i * size, k) for i, k in enumerate(sizes))
         tasks, refused = [asyncio.create_task(each) for each in asking], None
         try:
             for done in asyncio.as_completed(tasks):
@@ -697,69 +670,91 @@ class Upstream:
     async def _call(self, order: _Order, start: int, n: int) -> list[Response]:
         """What one call gave, perhaps fewer; after its last retry, as many failures.
 
-        Only the caller's deadline ends the wait for a permit; the timeout runs from the first call
-        on. An error of no calls is one of a call that was never made, and nothing is held for it.
+        Where the server refuses a field, one is asked for, then all without what is wished for; it
+        is remembered what a call went through without.
         """
-        held, until, patience, calls = order.held, order.until, self.endpoint.timeout, 0
-        begun, own = time.monotonic(), self._permits_of(order)
-        for attempt in range(1, self.endpoint.tries + 1):
-            limit = 0.0
+        order = replace(order, begun=time.monotonic())
+        held, kind = order.held, _kind_of(order.body)
+        before, count, calls, tried = self.memory.get(kind), n, 0, 0
+        while True:
             try:
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                async with (
-                    asyncio.timeout(None if left == math.inf else left) as timer,
-                    own.hold(n, order.turn) as turn,
-                    self.permits.hold(1, order.turn),
-                ):
-                    when, known = self.memory.get(("refused", order.who), (0.0, None))
-                    if known is not None and when > begun:  # who waited need not ask himself
-                        raise known.after(0)
-                    content = await order.body.make(start, n)
-                    if not held.begin(n):
-                        text = "the limit leaves no room for another try"
-                        raise UpstreamError(text, code=NO_ROOM, retryable=False, calls=0)
-                    now = time.monotonic()
-                    until, patience = min(until, now + patience), math.inf
-                    limit = min(max(0.0, until - now), self.patience)
-                    timer.reschedule(asyncio.get_running_loop().time() + limit)
-                    try:
-                        got = await self._post(order, content, start)
-                    except UpstreamError as failed:
-                        self._note_refusal(failed, order, own, turn)
-                        raise
-                    own.served(turn, max(response.tokens for response in got))
-            except TimeoutError:
-                text = f"no reply within {limit:.1f} s"
-                text = text if limit else "the deadline passed before the call"
-                made = int(limit > 0)
-                error = UpstreamError(text, retryable=self._alone, detail=text, calls=made)
+                got = await self._try(order, start, count)
             except UpstreamError as failed:
                 error = failed
             else:
-                kept = [replace(got[0], calls=calls + 1) if calls else got[0], *got[1:n]]
+                kept = [replace(got[0], calls=calls + 1), *got[1:count]]
                 held.receive(start, kept, usage_of(got))
-                held.give_back(n - len(kept))
+                held.give_back(count - len(kept))
+                if order.body.wishes and not order.wished:
+                    self.memory.keep(_wishes_of(order.body), True, LOGPROBS_REMEMBERED)
+                if n > 1:
+                    habit = "singly" if count < n else _habit(before, len(kept), n)
+                    self.memory.keep(kind, habit, N_REMEMBERED)
                 return kept
             calls += error.calls
             if error.calls:
-                held.give_back(n) if error.unbilled else held.lose(n, str(error))
-            if (shorter := self._shorten(order.body, error)) is not order.body:
-                order = order._replace(body=shorter)
+                held.give_back(count) if error.unbilled else held.lose(count, str(error))
+            if is_field_refusal(error) and (count > 1 or order.wished):
+                count, order.wished = (1, order.wished) if count > 1 else (n, False)
+                order.turn = -math.inf  # before others find out the same
                 continue
-            wait = _pause(attempt, error.retry_after)
-            last = attempt == self.endpoint.tries or wait > self.endpoint.longest_wait
-            late = wait >= min(until - time.monotonic(), patience)
-            if last or late or not error.retryable:
+            tried += 1
+            last, wait = tried == self.endpoint.tries, _pause(tried, error.retry_after)
+            if not last and (shorter := self._shorten(order.body, error)) is not order.body:
+                order.body = shorter
+                continue
+            late = wait >= order.until - time.monotonic()
+            if last or late or wait > self.endpoint.longest_wait or not error.retryable:
                 break
             await asyncio.sleep(wait)
-        error = copy(error)  # others may be refused by the same
-        error.calls = calls
+        error = error.after(calls)
         if error.status == 429 and calls > 1:
-            took = time.monotonic() - (held.begun or begun)
+            took = time.monotonic() - (held.begun or order.begun)
             error.args = (f"{error}, after {calls} tries in {took:.0f} s",)
         return failed_responses(error, n)
+
+    async def _try(self, order: _Order, start: int, n: int) -> list[Response]:
+        """One exchange, once there is a permit for it.
+
+        Only the caller's deadline ends the wait for it; the timeout runs from the first call on. An
+        error of no calls is one of a call that was never made, and nothing is held for it.
+        """
+        own, left, limit = self._permits_of(order), order.until - time.monotonic(), 0.0
+        try:
+            if left <= 0:
+                raise TimeoutError
+            async with (
+                asyncio.timeout(None if left == math.inf else left) as timer,
+                own.hold(n, order.turn) as permit,
+                self.permits.hold(1, order.turn),
+            ):
+                when, known = self.memory.get(("refused", order.who), (0.0, None))
+                if known is not None and when > order.begun:  # who waited need not ask himself
+                    raise known.after(0)
+                order.wished &= not self.memory.get(_wishes_of(order.body))
+                sent = order.body.wishing() if order.wished else order.body
+                content = await sent.make(start, n)
+                if not order.held.begin(n):
+                    text = "the limit leaves no room for another try"
+                    raise UpstreamError(text, code=NO_ROOM, retryable=False, calls=0)
+                now = time.monotonic()
+                order.until = min(order.until, now + self.endpoint.timeout)
+                limit = min(max(0.0, order.until - now), self.patience)
+                timer.reschedule(asyncio.get_running_loop().time() + limit)
+                try:
+                    got = await self._post(sent, content, order.headers, start)
+                except UpstreamError as error:
+                    if error.status == 429:
+                        own.refused(permit)
+                    self._spare(error, sent, order.who)
+                    raise
+                own.served(permit, max(response.tokens for response in got))
+                return got
+        except TimeoutError:
+            text = f"no reply within {limit:.1f} s"
+            text = text if limit else "the deadline passed before the call"
+            made = int(limit > 0)
+            raise UpstreamError(text, retryable=self._alone, detail=text, calls=made) from None
 
     def _permits_of(self, order: _Order) -> Permits:
         """Those of a model and key: refusals of one do not slow down the others."""
@@ -779,23 +774,23 @@ class Upstream:
         self.memory.keep(("context", str(body.get("model"))), context, CONTEXT_REMEMBERED)
         return self._fit(body, prompt)
 
-    def _note_refusal(self, error: UpstreamError, order: _Order, own: Permits, turn: Turn) -> None:
-        """Slow down where there was too much, and spare others a refusal for good."""
-        if error.status == 429:
-            own.refused(turn)
+    def _spare(self, error: UpstreamError, sent: RequestBody, who: tuple[str, str | None]) -> None:
+        """Spare others a refusal for good."""
         # A setting that was taken once is not the reason, and others may be left out.
         if not (self._shared or self.usual) and is_field_refusal(error):
-            settings = {**order.body, **dict.fromkeys(("messages", "n", *order.body.wishes))}
+            settings = {**sent, **dict.fromkeys(("messages", "n", *sent.wishes))}
             error.final = settings.get(error.param or "") is not None
         if error.final and not (self._shared and error.status == 404):
             refused = time.monotonic(), error
-            self.memory.keep(("refused", order.who), refused, REFUSAL_REMEMBERED)
+            self.memory.keep(("refused", who), refused, REFUSAL_REMEMBERED)
 
-    async def _post(self, order: _Order, content: bytes, index: int) -> list[Response]:
+    async def _post(
+        self, body: RequestBody, content: bytes, headers: Mapping[str, str], index: int
+    ) -> list[Response]:
         """One exchange."""
         begun = time.monotonic()
         try:
-            async with await self.send("POST", self._url, content, order.headers) as reply:
+            async with await self.send("POST", self._url, content, headers) as reply:
                 good = 200 <= reply.status < 300
                 most = self.endpoint.largest_reply if good else LARGE
                 received = await read_reply(reply, most, cut=not good)
@@ -809,15 +804,15 @@ class Upstream:
         def read() -> list[Response]:
             return parse_reply(
                 decode(received, reply.headers),
-                seed=order.body.seed(index),
+                seed=body.seed(index),
                 latency_ms=1000 * took,
                 sent=len(content),
-                shows_logprobs=order.body.shows_logprobs,
-                task=order.body.task,
+                shows_logprobs=body.shows_logprobs,
+                task=body.task,
             )
 
         # Lists of likely tokens are long, and others wait for the loop.
-        long = len(received) > LARGE or TOP_LOGPROBS in order.body
+        long = len(received) > LARGE or TOP_LOGPROBS in body
         return await asyncio.to_thread(read) if long else read()
 
     async def send(
@@ -845,12 +840,28 @@ class Upstream:
         return reply
 
 
-def _kind_of(body: Mapping[str, Any]) -> tuple[str, bool, bool, bool]:
-    """Requests that a server may treat alike."""
+def _kind_of(body: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    """Requests with `n` that a server may treat alike."""
     heat = body.get("temperature")
     greedy = isinstance(heat, int | float) and heat < GREEDY
     tools = bool(body.get("tools") or body.get("functions"))
-    return str(body.get("model")), greedy, tools, bool(body.get("response_format"))
+    return "n", str(body.get("model")), greedy, tools, bool(body.get("response_format"))
+
+
+def _habit(before: str | None, given: int, n: int) -> str:
+    """What is to be thought of a server that gave so many of `n`.
+
+    One that never took it is believed at its first reply of one choice. One that did, or gave some
+    of them, must fall short twice in a row: it may be an accident.
+    """
+    if given == n:
+        return "taken"
+    return "singly" if before == "short" or (given == 1 and before != "taken") else "short"
+
+
+def _wishes_of(body: RequestBody) -> tuple[str, ...]:
+    """What it is remembered by that a model does not take what is wished for."""
+    return "wishes", str(body.get("model")), *body.wishes
 
 
 def find_refusal(responses: Sequence[Response]) -> UpstreamError | None:
