@@ -13,7 +13,6 @@ from aera import BestOfN, ChanceRight, Controller, Fixed, Weigher, get_task
 from aera.lab import (
     MostUtility,
     Truths,
-    TruthScorer,
     VoteLearner,
     evaluate,
     fixed_points,
@@ -35,11 +34,11 @@ def main() -> None:
     assert truths is not None
     assert isinstance(weigher, Weigher)
     scale = BestOfN(ChanceRight(weigher, task), uses_logprobs=True)
-    by_score = VoteLearner("scores", best_of_n=scale)
-    by_truth = replace(by_score, judge=TruthScorer(task, truths))
+    by_score = VoteLearner("scores", best_of_n=scale, judge="score")
+    by_truth = replace(by_score, judge="truth")
     rows, means = [], []
     for name, learner in (("the score", by_score), ("the truth", by_truth)):
-        ready = learner.prepare(pool)
+        ready = learner.prepare(pool, truths)
         every = fixed_points(ready.replay(np.arange(len(ready))))
         means.append([name, *(f"{each.scores.mean():.3f}" for each in every)])
         for price in PRICES:

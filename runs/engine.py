@@ -25,7 +25,7 @@ import aiohttp
 from pools import table
 
 from aera import Chat, Question, get_task
-from aera.lab import Grader
+from aera.lab import grade
 
 RUNS = ("fixed-128=--policy fixed-128", "asc-0.95=--policy asc-0.95", "default=")
 
@@ -63,7 +63,7 @@ def wilson(share: float, count: int, z: float = 1.96) -> tuple[float, float]:
 def summed(ended: list[tuple[float, Any]], truths: dict[str, str], task: Any) -> dict[str, Any]:
     """Questions with the seconds after which they ended, as figures."""
     lines = [line for _, line in ended]
-    right = [Grader(task, truths[line["question_id"]]).grade([line["answer"]])[0] for line in lines]
+    right = [grade(line["answer"], truths[line["question_id"]], task=task) for line in lines]
     wall, tokens = ended[-1][0], sum(line["completion_tokens"] for line in lines)
     share = sum(right) / len(right)
     low, high = wilson(share, len(right))

@@ -18,7 +18,7 @@ from pools import FURTHER, TASKS, held, pools_argument, publish, table
 from published import Table
 
 from aera import Schedule
-from aera.lab import Columns, Floats, Grader
+from aera.lab import Columns, Floats, grade_all
 
 ORDERS = 20
 MEAN, WORST, LARGE = -0.3, -1.5, 250
@@ -139,7 +139,7 @@ def coded(folder: Path, name: str) -> Coded:
         said = [vote.answer for vote in record.votes[:count]]
         known = {answer: place for place, answer in enumerate(dict.fromkeys(filter(None, said)))}
         answers.append([known.get(each, -1) if each is not None else -1 for each in said])
-        right.append(Grader(records.task, truths[record.question.id]).grade(said))
+        right.append(grade_all(said, truths[record.question.id], task=records.task))
         tokens.append([float(each.tokens) for each in record.responses[:count]])
     schedule = Schedule.doubling(count).checkpoints
     return Coded(np.array(answers), np.array(right), np.array(tokens), schedule)

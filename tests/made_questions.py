@@ -92,11 +92,10 @@ class Written:
 
 EVERY = np.arange(200)
 TRUTHS = lab.Truths(made_records(questions=200)[1])
-RIGHT = lab.TruthScorer(TASK, TRUTHS)
 LEARNERS: dict[str, Any] = {
     "labels": lab.VoteLearner(),
     "majority": lab.VoteLearner("majority"),
-    "scores": lab.VoteLearner("scores", best_of_n=BestOfN(Long()), judge=RIGHT),
+    "scores": lab.VoteLearner("scores", best_of_n=BestOfN(Long())),
     "paper": lab.PaperLearner(Letters(), perceptron=Perceptron(epochs=8)),
 }
 GOALS: dict[str, lab.LossLimit | lab.MostUtility] = {
@@ -115,10 +114,7 @@ def prepared(teacher: str, turned: Columns | None = None) -> Any:
         for row in turned:
             records[row] = replace(other[row], question=records[row].question)
             truths[f"q{row}"] = wrong[f"q{row}"]
-    known, learner = lab.Truths(truths), LEARNERS[teacher]
-    if teacher == "scores":
-        learner = replace(learner, judge=lab.TruthScorer(TASK, known))
-    return learner.prepare(HeldRecords(records, TASK, SCHEDULE), known)
+    return LEARNERS[teacher].prepare(HeldRecords(records, TASK, SCHEDULE), lab.Truths(truths))
 
 
 @cache

@@ -279,7 +279,7 @@ def _tell_built(
     built: "Built", graded: "Graded", given: Judging, out: Path, prices: "Prices | None"
 ) -> None:
     """What was written, how it was learned, what it saves, and what would do better."""
-    from aera.lab.summary import scoring_for
+    from aera.lab.summary import scoring_for, tell_rewards
     from aera.lab.words import tell_money
 
     health, task = built.readability, graded.records.task
@@ -292,7 +292,7 @@ def _tell_built(
     for sentence in tell_money(built.point, prices) if prices else ():
         say(sentence)
     if scoring := scoring_for(None, judge=given.judge, controller=built.controller):
-        say(scoring.told(graded.truths))
+        say(tell_rewards(scoring, graded.truths))
     for sentence in built.advice:
         say(sentence, style="yellow")
     advice = f'aera solve --controller {out} --base-url URL --model M "a question"'

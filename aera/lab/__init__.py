@@ -52,7 +52,7 @@ from aera.lab.report import figures
 from aera.lab.report.page import COLOUR, write_report
 from aera.lab.stats import Estimate, bootstrap_ratio, matched_random, paired_bootstrap
 from aera.lab.summary import log_evaluation
-from aera.lab.truths import Grader, Truths, TruthScorer, grade
+from aera.lab.truths import Truths, grade, grade_all
 from aera.paper.encoder import StaticEncoder
 from aera.paper.features import FEATURES, SCALARS, PaperGate
 from aera.policies.gate import VOTE_FEATURES

@@ -22,7 +22,6 @@ from aera.lab.summary import (
     NESTED,
     REPLAY,
     Evaluation,
-    Scoring,
     scoring_for,
     with_judgement,
     with_oracle,
@@ -99,10 +98,7 @@ def evaluate(
         policies, checkpoints, controller=controller, scored=scoring is not None, encoder=encoder
     )
     seen = _find_seen(controller, records, protocol) if controller else []
-    if scoring is None:
-        replayed = ReplaySettings(records.task, checkpoints, truths, RULES[rule])
-    else:
-        replayed = scoring.learner(records, truths).replaying(records, truths, checkpoints)
+    replayed = (scoring or VoteLearner(rule=RULES[rule])).replaying(records, truths, checkpoints)
     frontier = replayed.evaluate(records, plain, workers=crew)
     if scoring is not None:
         frontier = with_oracle(frontier, scoring.price)
@@ -127,7 +123,7 @@ def evaluate(
         return made
     learner: Learner
     if scoring is not None:
-        learner = scoring.learner(records, truths)
+        learner = scoring
     elif by_paper:
         need_truths(records, truths)
         once = protocol == CROSSFIT
@@ -202,7 +198,7 @@ def train(
         known = fit_labels(known, records)
     learner: Learner
     if scoring is not None:
-        learner = scoring.learner(records, truths)
+        learner = scoring
     elif paper:
         learner = PaperLearner(load_encoder(encoder), shares=BUILD_SHARES)
     else:
@@ -231,7 +227,7 @@ def train(
 
 
 def _limit(
-    scoring: Scoring | None,
+    scoring: VoteLearner | None,
     max_loss: float | None,
     certify: float | None,
     beside: Mapping[str, bool],
@@ -256,7 +252,7 @@ def _open(pool: Records | str | Path, *, equivalence: bool, workers: Workers) ->
     return replace(graded, records=hold(graded.records)) if small and workers == SERIAL else graded
 
 
-def _goal(learner: Learner, scoring: Scoring | None, limit: LossLimit) -> Goal:
+def _goal(learner: Learner, scoring: VoteLearner | None, limit: LossLimit) -> Goal:
     """What a setting is chosen for: the best worth, or the cheapest within a limit."""
     if scoring is not None:
         return MostUtility(scoring.price)

@@ -11,11 +11,9 @@ from typing import Any
 from aera.errors import ControllerError
 from aera.files import read_rows
 from aera.lab.learning.folds import group_questions
-from aera.lab.truths import Truths, TruthScorer
 from aera.paper.features import FEATURES
 from aera.policies.gate import COUNTS, SPEND, VOTE, VOTE_FEATURES
 from aera.pools.pool import RESPONSE_FIELDS, SOMETIMES, Pool
-from aera.reading.task import get_task
 from aera.solving.controller import Controller, read_config
 from aera.voting.traits import TRAIT_NAMES
 
@@ -78,7 +76,7 @@ def check_controller(path: Path, pool: Path | None = None) -> list[Finding]:
         found += _admit(_inputs(config))
         # A scorer is not kept with a controller, and is not asked here.
         scored = isinstance(config, dict) and config.get("scorer")
-        absent = TruthScorer(get_task("numeric"), Truths({})) if scored else None
+        absent: Any = object() if scored else None
         controller = Controller.load(path, scorer=absent)
     except ControllerError as error:
         return [*found, Finding("controller", "cannot be loaded", str(error))]

@@ -17,7 +17,7 @@ from aera.arrays import Floats
 from aera.core import Question, Schedule
 from aera.errors import ProtocolError
 from aera.lab.stats import Estimate, bootstrap_ratio, paired_bootstrap
-from aera.lab.truths import Grader, Truths
+from aera.lab.truths import Truths, grade_all
 from aera.policies.rules import Fixed
 from aera.pools.pool import HeldRecords, Pool, hold
 from aera.sampling.client import Endpoint
@@ -82,9 +82,9 @@ async def live_test(
     theirs = await _all(full, questions, reference or sampler, concurrency)
 
     def grades() -> Floats:
-        graders = [Grader(controller.task, truths[q.id]) for q in questions]
-        pairs = zip(graders, ours, theirs, strict=True)
-        return np.array([grader.grade([one.answer, two.answer]) for grader, one, two in pairs])
+        task, rows = controller.task, zip(questions, ours, theirs, strict=True)
+        pairs = ((truths[q.id], (one.answer, two.answer)) for q, one, two in rows)
+        return np.array([grade_all(answers, truth, task=task) for truth, answers in pairs])
 
     # Comparing expressions blocks, so grading is done off the event loop.
     one, other = (await asyncio.to_thread(grades)).T

@@ -32,13 +32,13 @@ from aera.lab.frontier import (
     re2_means,
 )
 from aera.lab.learning.folds import group_questions
-from aera.lab.truths import Grader, Truths, TruthScorer
+from aera.lab.truths import Truths, grade_all
 from aera.policies.gate import TINY
 from aera.policies.rules import Policy, confident_rule
 from aera.pools.pool import Record, Records, VotedRecord, health_of, read_votes
 from aera.reading.task import NOTHING, Readability, Task
 from aera.solving.run import replay
-from aera.voting.rules import CONFIDENT, BestOfN, Rule, Scorer, gives_weights, plain_vote
+from aera.voting.rules import CONFIDENT, BestOfN, Rule, gives_weights, plain_vote
 from aera.voting.traits import TRACE, brought, traits
 from aera.workers import SERIAL, Workers, map_named
 
@@ -58,10 +58,9 @@ class ReplaySettings:
     task: Task
     schedule: Schedule
     truths: Truths | None = None
+    """They say what the best of n is worth, too; without them the score itself is its reward."""
     rule: Rule = plain_vote
     weigher: Weighting | None = None
-    judge: Scorer | None = None
-    """Who says what the best of n is worth; without one, the score itself is the reward."""
 
     @property
     def scored(self) -> bool:
@@ -71,7 +70,7 @@ class ReplaySettings:
     @property
     def rewarded(self) -> bool:
         """Whether rewards are any real numbers; who knows the truth says right or wrong."""
-        return self.scored and not isinstance(self.judge, TruthScorer)
+        return self.scored and self.truths is None
 
     def read(self, part: Iterable[Record]) -> list[VotedRecord]:
         """The votes of a part, weighed where there is a weigher."""
@@ -135,7 +134,8 @@ class ReplaySettings:
             said = [vote.raw if vote.redo else vote.answer for vote in each.votes]
             graded = [nan] * (len(own) + len(said))
             if self.truths is not None:
-                graded = Grader(self.task, self.truths[each.question.id]).grade([*own, *said])
+                truth = self.truths[each.question.id]
+                graded = grade_all([*own, *said], truth, task=self.task)
             rows.append((graded[: len(own)], graded[len(own) :]))
         return np.array([grades for grades, _ in rows]), np.array([said for _, said in rows])
 
@@ -147,14 +147,15 @@ class ReplaySettings:
         return agreement, self.grade(seen, answers)[0]
 
     def reward(self, seen: VotedRecord) -> list[float]:
-        """What each response is worth, each text judged once."""
-        if self.judge is None:
+        """What each response is worth where a scorer picks, each text read once."""
+        if self.truths is None:
             return [vote.weight for vote in seen.votes]
-        known: dict[str | None, float] = {None: 0.0}
+        said: dict[str | None, str | None] = {None: None}
         for vote, response in zip(seen.votes, seen.responses, strict=True):
-            if vote.answer not in known:
-                [known[vote.answer]] = self.judge.score(seen.question, [response])
-        return [known[vote.answer] for vote in seen.votes]
+            if vote.answer not in said:
+                said[vote.answer] = self.task.read(response).answer
+        truth, answers = self.truths[seen.question.id], [said[vote.answer] for vote in seen.votes]
+        return grade_all(answers, truth, task=self.task)
 
     def _follow(
         self, policy: Policy, paths: Sequence[Sequence[Prefix]], seen: Trajectories
@@ -365,7 +366,7 @@ class Dataset:
             agreement=agreement,
             evidence={} if scored else shares,
             grades=grades if scored or graded else None,
-            re2_mean=means if graded else None,
+            re2_mean=means if graded and not scored else None,
             prompts=prompt_lengths(chosen),
             rewarded=settings.rewarded,
             values={"score": votes.lead} if scored else votes.measures,

@@ -33,7 +33,7 @@ from aera.lab.frontier import (
     shuffle,
 )
 from aera.lab.judging import Judgement
-from aera.lab.learning.votes import SCORES, VoteLearner
+from aera.lab.learning.votes import SCORE, SCORES, VoteLearner
 from aera.lab.replay import Dataset
 from aera.lab.stats import (
     matched_random,
@@ -42,7 +42,7 @@ from aera.lab.stats import (
     paired_gaps,
     saved_share,
 )
-from aera.lab.truths import Truths, TruthScorer, need_truths
+from aera.lab.truths import Truths
 from aera.lab.words import (
     CAREFUL,
     NONE_RIGHT,
@@ -68,55 +68,6 @@ from aera.workers import SERIAL, Workers
 REPLAY, CROSSFIT, NESTED, HOLDOUT = "replay", "crossfit", "nested", "holdout"
 MOST_STOPS = 8
 """Checkpoints up to which a table has a column for each."""
-PRICE = 0.2
-"""What the mean full budget costs, in units of reward, where nobody says otherwise."""
-TRUTH, SCORE = "truth", "score"
-JUDGES = (TRUTH, SCORE)
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """Best-of-n as somebody asks for it."""
-
-    scorer: Scorer
-    price: float = PRICE
-    judge: str | None = None
-    """Who says what a response is worth: truth or score; None is the truth where there is one."""
-
-    def __post_init__(self) -> None:
-        MostUtility(self.price)  # refuses what makes no sense
-        if self.judge not in (None, *JUDGES):
-            raise UsageError(f'--judge is one of {", ".join(JUDGES)}, but got "{self.judge}"')
-
-    def learner(self, records: Records, truths: Truths | None) -> VoteLearner:
-        """What learns when to stop; the truth judges where it is asked for or known."""
-        judge = None
-        if self._judge(truths) == TRUTH:
-            judge = TruthScorer(records.task, need_truths(records, truths))
-        # A scorer says whether it wants log-probabilities.
-        logprobs = bool(getattr(self.scorer, "uses_logprobs", False))
-        best_of_n = BestOfN(self.scorer, uses_logprobs=logprobs)
-        return VoteLearner(SCORES, best_of_n=best_of_n, price=self.price, judge=judge)
-
-    def as_json(self, truths: Truths | None) -> Json:
-        """What was asked for, as an evaluation file holds it."""
-        named = {"scorer": type(self.scorer).__name__, "judge": self._judge(truths)}
-        return {**named, "price": self.price}
-
-    def told(self, truths: Truths | None) -> str:
-        """How rewards came about, in one sentence."""
-        worth = (
-            "the reward is its score"
-            if self._judge(truths) == SCORE
-            else "the truth is the judge: 1 where it is right, else 0"
-        )
-        return (
-            f"best-of-n: {type(self.scorer).__name__} picks the response, and {worth}; utility is "
-            f"the reward minus {self.price:g} times the share of the full budget's tokens"
-        )
-
-    def _judge(self, truths: Truths | None) -> str:
-        return self.judge or (SCORE if truths is None else TRUTH)
 
 
 def scoring_for(
@@ -125,8 +76,8 @@ def scoring_for(
     price: float | None = None,
     judge: str | None = None,
     controller: Controller | None = None,
-) -> Scoring | None:
-    """Best-of-n where a scorer is given, or a controller brings one; None where votes count."""
+) -> VoteLearner | None:
+    """Who learns from scores, where there is a scorer or a controller brings one; else None."""
     own = controller.weigher if controller else None
     if controller and scorer is not None and not isinstance(own, BestOfN):
         raise UsageError("the controller was made for votes and takes no scorer")
@@ -137,7 +88,10 @@ def scoring_for(
         if price is not None or judge is not None:
             raise UsageError("--price and --judge go with --scorer: votes have no reward")
         return None
-    return Scoring(scorer, PRICE if price is None else price, judge)
+    # A scorer says whether it wants log-probabilities.
+    best_of_n = BestOfN(scorer, uses_logprobs=bool(getattr(scorer, "uses_logprobs", False)))
+    asked = VoteLearner(SCORES, best_of_n=best_of_n, judge=judge)
+    return asked if price is None else replace(asked, price=price)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +109,7 @@ class Evaluation:
     seed: int = 0
     prices: Prices | None = None
     """Of tokens; with them every policy's cost is told in money."""
-    scoring: Scoring | None = None
+    scoring: VoteLearner | None = None
     """Best-of-n; None where answers are voted on."""
     done: Judgement | None = None
     """What crossfit, nested or holdout learned, and how it judged."""
@@ -208,7 +162,7 @@ class Evaluation:
             }
             if graded and not trajectories.rewarded
             else None,
-            "best_of_n": self.scoring and self.scoring.as_json(self.truths),
+            "best_of_n": self.scoring and about_scoring(self.scoring, self.truths),
             "outcome": self.outcome,
             "controller": self.controller and about_controller(self, self.controller),
             **(about_judgement(self, self.done) if self.done else {}),
@@ -323,7 +277,7 @@ class Evaluation:
         if self.abroad:
             told.append(f"{self.spoken}: {self.abroad}")
         if self.scoring is not None:
-            told.append(self.scoring.told(self.truths))
+            told.append(tell_rewards(self.scoring, self.truths))
         if self.prices is not None:
             told += tell_money(headline_point(self.frontier), self.prices)
         return told
@@ -524,6 +478,27 @@ def log_evaluation(
 
 
 # --- best-of-n ------------------------------------------------------------------------------------
+
+
+def about_scoring(learner: VoteLearner, truths: Truths | None) -> Json:
+    """Best-of-n as it was asked for."""
+    assert learner.best_of_n is not None
+    scorer = type(learner.best_of_n.scorer).__name__
+    return {"scorer": scorer, "judge": learner.judged_by(truths), "price": learner.price}
+
+
+def tell_rewards(learner: VoteLearner, truths: Truths | None) -> str:
+    """How rewards came about, in one sentence."""
+    asked = about_scoring(learner, truths)
+    worth = (
+        "the reward is its score"
+        if asked["judge"] == SCORE
+        else "the truth is the judge: 1 where it is right, else 0"
+    )
+    return (
+        f"best-of-n: {asked['scorer']} picks the response, and {worth}; utility is the reward "
+        f"minus {learner.price:g} times the share of the full budget's tokens"
+    )
 
 
 def with_oracle(frontier: Frontier, price: float) -> Frontier:

@@ -1,10 +1,9 @@
 """Truths and grades: the only place where an answer meets what is right."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aera.core import Question, Response
 from aera.errors import PoolError, ProtocolError
 from aera.files import Json, read_rows, take_field, to_line, write_whole
 from aera.pools.pool import Records
@@ -54,24 +53,14 @@ def _parse(fields: Json) -> tuple[str, str]:
 
 def grade(answer: str | None, truth: str, *, task: Task) -> float:
     """1 for the right answer, 0 for a wrong one or none."""
-    return Grader(task, truth).grade([answer])[0]
+    return float(answer is not None and task.same(answer, truth))
 
 
-class Grader:
-    """Grades answers to one question, each distinct answer once."""
-
-    def __init__(self, task: Task, truth: str) -> None:
-        self._task, self._truth = task, truth
-        self._known: dict[str | None, float] = {None: 0.0}
-
-    def grade(self, answers: Iterable[str | None]) -> list[float]:
-        """1 for the right answer, 0 for a wrong one or none."""
-        return [self._grade(answer) for answer in answers]
-
-    def _grade(self, answer: str | None) -> float:
-        if answer not in self._known:
-            self._known[answer] = float(self._task.same(answer, self._truth))
-        return self._known[answer]
+def grade_all(answers: Iterable[str | None], truth: str, *, task: Task) -> list[float]:
+    """The grades of answers to one question, each distinct answer judged once."""
+    answers = [*answers]
+    known = {answer: grade(answer, truth, task=task) for answer in dict.fromkeys(answers)}
+    return [known[answer] for answer in answers]
 
 
 def need_truths(records: Records, truths: Truths | None) -> Truths:
@@ -82,15 +71,3 @@ def need_truths(records: Records, truths: Truths | None) -> Truths:
             "aera evaluate without --protocol shows what policies would spend"
         )
     return truths
-
-
-@dataclass(frozen=True)
-class TruthScorer:
-    """The judge that knows: 1 where a response is right, else 0."""
-
-    task: Task
-    truths: Truths
-
-    def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-        answers = [self.task.read(response).answer for response in responses]
-        return [grade(answer, self.truths[question.id], task=self.task) for answer in answers]

@@ -171,7 +171,8 @@ def test_the_papers_gate_can_be_stated_too(quick: PaperLearner, tmp_path: Path) 
 
 
 def test_best_of_n_is_told_in_rewards(tmp_path: Path) -> None:
-    built = stated("fixed-4", learner=VoteLearner("scores", best_of_n=BestOfN(Long()), price=0.3))
+    learner = VoteLearner("scores", best_of_n=BestOfN(Long()), price=0.3, judge="score")
+    built = stated("fixed-4", learner=learner)
     assert "of reward against fixed-8" in built.controller.calibration["summary"]
     assert built.controller.calibration["price"] == 0.3
     built.controller.save(tmp_path)

@@ -18,7 +18,7 @@ from aera.errors import PoolError, UsageError
 from aera.lab import LossLimit, Truths, VoteLearner, grade, label, nested, open_truths
 from aera.lab.build import build
 from aera.lab.replay import Dataset
-from aera.lab.truths import Grader
+from aera.lab.truths import grade_all
 from aera.pools.log import Log
 from aera.pools.pool import HeldRecords, Plan
 from aera.solving.controller import default_controller
@@ -182,7 +182,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
 )
 def test_grades_compare_meaning(answer: str | None, truth: str, expected: float) -> None:
     assert grade(answer, truth, task=NUMERIC) == expected
-    assert Grader(NUMERIC, truth).grade(iter([answer, None, answer])) == [expected, 0, expected]
+    assert grade_all(iter([answer, None, answer]), truth, task=NUMERIC) == [expected, 0, expected]
 
 
 def test_records_in_memory_have_the_truths_of_their_pool(bench: Bench) -> None:

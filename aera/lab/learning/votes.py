@@ -18,7 +18,7 @@ import numpy as np
 from aera.arrays import Columns, Flags, Floats
 from aera.core import Schedule
 from aera.errors import ProtocolError, UsageError
-from aera.lab.calibrating.calibration import Goal, LossLimit, unseen_error
+from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility, unseen_error
 from aera.lab.calibrating.families import (
     ASC_FAMILY,
     GATE_FAMILY,
@@ -42,15 +42,17 @@ from aera.lab.replay import (
     read_dataset,
     winners,
 )
-from aera.lab.truths import Grader, Truths
+from aera.lab.truths import Truths, grade_all, need_truths
 from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Policy
 from aera.pools.pool import Records
-from aera.voting.rules import BestOfN, Rule, Scorer, plain_vote
+from aera.voting.rules import BestOfN, Rule, plain_vote
 from aera.voting.weigher import Weigher
 from aera.workers import SERIAL, Workers
 
 LABELS, MAJORITY, SCORES = "labels", "majority", "scores"
+TRUTH, SCORE = "truth", "score"
+JUDGES = (TRUTH, SCORE)
 SHARES = {False: (1.0, 0.0, 0.0), True: (0.5, 0.0, 0.5)}
 """Of the questions, for learning and for calibration, without a certificate and with one."""
 MARGIN = 1.64
@@ -145,10 +147,15 @@ class VoteLearner:
     """Who picks the response, where scores teach."""
     price: float = 0.2
     """What the mean full budget costs then, in units of reward."""
-    judge: Scorer | None = None
-    """Who says what a response is worth then; without one, the score itself is the reward."""
+    judge: str | None = None
+    """Who says what a response is worth then, truth or score; None: the truth where it is known."""
     workers: Workers = SERIAL
     """Who works on the parts of one fit."""
+
+    def __post_init__(self) -> None:
+        MostUtility(self.price)  # refuses what makes no sense
+        if self.judge not in (None, *JUDGES):
+            raise UsageError(f'--judge is one of {", ".join(JUDGES)}, but got "{self.judge}"')
 
     @property
     def weighted(self) -> bool:
@@ -178,8 +185,13 @@ class VoteLearner:
         self, records: Records, truths: Truths | None, schedule: Schedule
     ) -> ReplaySettings:
         """How a policy is replayed as this learner sees responses."""
-        known = None if self.best_of_n else truths  # what is picked is worth what the judge says
-        return ReplaySettings(records.task, schedule, known, self.rule, self.best_of_n, self.judge)
+        if self.best_of_n is not None:
+            truths = need_truths(records, truths) if self.judged_by(truths) == TRUTH else None
+        return ReplaySettings(records.task, schedule, truths, self.rule, self.best_of_n)
+
+    def judged_by(self, truths: Truths | None) -> str:
+        """Who says what a response is worth, where scores teach."""
+        return self.judge or (SCORE if truths is None else TRUTH)
 
     def split(self, table: Dataset, rows: Columns, *, certified: bool, seed: int) -> Split:
         """A certificate needs questions that nothing was learned from; else all of them teach."""
@@ -263,7 +275,7 @@ class VoteLearner:
             question = table.records[row].question.id
             if question in self.labels.answers and pair[0] != pair[1]:
                 said = [_answer(table, row, number) for number in pair]
-                right += Grader(table.task, self.labels[question]).grade(said)
+                right += grade_all(said, self.labels[question], task=table.task)
                 differ += 1
         where = f"{differ} labelled questions where they differ from plain votes"
         if differ < DECIDING:

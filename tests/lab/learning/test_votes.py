@@ -1,7 +1,6 @@
 """What each of three teachers makes of votes; every learner by every protocol: test_judging.py."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -190,20 +189,16 @@ def test_a_bar_on_the_score_is_no_policy_of_a_controller() -> None:
     assert isinstance(model.policy(0.5), Gated)
 
 
-def test_a_judge_scores_each_text_once() -> None:
-    asked: list[str] = []
-
-    class Judge:
-        def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
-            asked.extend(f"{question.id} {response.text}" for response in responses)
-            return [-1.0] * len(responses)
-
-    records, _ = made_records(questions=5)
-    learner = replace(LEARNERS["scores"], judge=Judge())
-    data = learner.prepare(HeldRecords(records, TASK, SCHEDULE))
-    assert len(asked) == len(set(asked))
-    assert (data.replay(np.arange(5)).known_grades == -1).all()
-    assert data.settings.rewarded
+def test_the_truth_judges_where_it_is_known_unless_the_score_is_asked() -> None:
+    records, truths = made_records(questions=5)
+    held, known = HeldRecords(records, TASK, SCHEDULE), lab.Truths(truths)
+    for judge, told in ((None, False), ("truth", False), ("score", True)):
+        data = replace(LEARNERS["scores"], judge=judge).prepare(held, known)
+        assert data.settings.rewarded is told
+        assert (set(data.grades.ravel()) == {0.0, 1.0}) is not told
+    assert LEARNERS["scores"].prepare(held).settings.rewarded
+    with pytest.raises(ProtocolError, match="has no truths"):
+        replace(LEARNERS["scores"], judge="truth").prepare(held)
 
 
 def test_a_pool_without_truths_has_no_labels_to_teach() -> None:
