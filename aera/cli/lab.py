@@ -28,7 +28,6 @@ from aera.voting.rules import BestOfN, Scorer, load_scorer
 if TYPE_CHECKING:
     from aera.lab.build import Built
     from aera.lab.frontier import Prices
-    from aera.lab.label import Graded
     from aera.lab.summary import Evaluation
 
 
@@ -258,9 +257,9 @@ def train(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise already_there(out)
 
-    def tell(built: "Built", graded: "Graded") -> None:
+    def tell(built: "Built") -> None:
         built.controller.save(out)
-        _tell_built(built, graded, given, out, prices)
+        _tell_built(built, given, out, prices)
 
     api.train(
         given.pool,
@@ -275,24 +274,21 @@ def train(
     )
 
 
-def _tell_built(
-    built: "Built", graded: "Graded", given: Judging, out: Path, prices: "Prices | None"
-) -> None:
+def _tell_built(built: "Built", given: Judging, out: Path, prices: "Prices | None") -> None:
     """What was written, how it was learned, what it saves, and what would do better."""
-    from aera.lab.summary import scoring_for, tell_rewards
     from aera.lab.words import tell_money
 
-    health, task = built.readability, graded.records.task
+    health, task = built.readability, built.controller.task
     read = (health.summary(task), health.warning(task)) if health.responses else ()
-    _say_readably((graded.remark, *read), health, task)
+    _say_readably((built.left_out, *read), health, task)
     say(f"{out}: {built.controller.label}; {built.controller.calibration['learned']}")
     style = "green" if built.controller.calibration["feasible"] else "bold red"
     for sentence in built.lines:
         say(sentence, style=style)
     for sentence in tell_money(built.point, prices) if prices else ():
         say(sentence)
-    if scoring := scoring_for(None, judge=given.judge, controller=built.controller):
-        say(tell_rewards(scoring, graded.truths))
+    if built.rewards:
+        say(built.rewards)
     for sentence in built.advice:
         say(sentence, style="yellow")
     advice = f'aera solve --controller {out} --base-url URL --model M "a question"'

@@ -12,7 +12,7 @@ from aera.lab.build import BUILD_SHARES, Built, build, build_stated
 from aera.lab.calibrating.calibration import Goal, LossLimit, MostUtility
 from aera.lab.frontier import Kind, Prices
 from aera.lab.judging import Learner, crossfit, holdout, limit_for, nested
-from aera.lab.label import Graded, fit_labels, open_graded, read_labels
+from aera.lab.label import fit_labels, open_graded, read_labels
 from aera.lab.learning.paper import PaperLearner
 from aera.lab.learning.votes import LABELS, MAJORITY, VoteLearner
 from aera.lab.replay import ReplaySettings
@@ -23,6 +23,7 @@ from aera.lab.summary import (
     REPLAY,
     Evaluation,
     scoring_for,
+    tell_rewards,
     with_judgement,
     with_oracle,
 )
@@ -90,8 +91,8 @@ def evaluate(
     money = None if prices is None else Prices(*prices)
     crew = parse_workers(str(workers))
     equal = controller.task.equivalence if controller else equivalence
-    graded = _open(pool, equivalence=equal, workers=crew)
-    records, truths, crew = graded.records, graded.truths, replace(crew, shown=True)
+    records, truths, left_out = _open(pool, equivalence=equal, workers=crew)
+    crew = replace(crew, shown=True)
     own, recorded = (controller or records).schedule, records.schedule.last
     checkpoints = choose_schedule(own, schedule, most=max_samples, recorded=recorded)
     plain, weighted = ask_policies(
@@ -115,7 +116,7 @@ def evaluate(
         scoring=scoring,
         controller=controller,
         workers=crew,
-        left_out=graded.remark,
+        left_out=left_out,
     )
     if controller is not None:
         return _with_controller(made, controller, replayed, weighted, seen)
@@ -156,7 +157,7 @@ def train(
     equivalence: bool = False,
     seed: int = 0,
     workers: int | str = 1,
-    tell: Callable[[Built, Graded], None] | None = None,
+    tell: Callable[[Built], None] | None = None,
 ) -> Controller:
     """Learn how votes weigh and when to stop, calibrated to the accuracy you allow to lose.
 
@@ -184,8 +185,8 @@ def train(
     if labels is not None:
         known = Truths(labels) if isinstance(labels, Mapping) else read_labels(Path(labels))
     crew = parse_workers(str(workers))
-    graded = _open(pool, equivalence=equivalence, workers=crew)
-    records, truths = graded.records, None if without_truths else graded.truths
+    records, truths, left_out = _open(pool, equivalence=equivalence, workers=crew)
+    truths = None if without_truths else truths
     own, shown = records.schedule, replace(crew, shown=True)
     checkpoints = choose_schedule(own, schedule, most=max_samples, recorded=own.last)
     if policy is not None:
@@ -222,7 +223,8 @@ def train(
         goal = _goal(learner, scoring, limit)
         built = build(learner, table, goal, baselines=baselines, teacher=weigher, **told)
     if tell is not None:
-        tell(built, graded)
+        rewards = tell_rewards(scoring, truths) if scoring else None
+        tell(replace(built, left_out=left_out, rewards=rewards))
     return built.controller
 
 
@@ -242,14 +244,16 @@ def _limit(
     return LossLimit(LOSS if max_loss is None else max_loss, certify)
 
 
-def _open(pool: Records | str | Path, *, equivalence: bool, workers: Workers) -> Graded:
-    """Recorded responses that can be judged; small pools are read once and held in memory."""
-    records = pool
-    if isinstance(records, str | Path):
-        records = open_pool(records, equivalence=equivalence)
-    graded = open_graded(records, workers=workers)
-    small = isinstance(records, Pool) and (records.is_open or records.size <= HELD)
-    return replace(graded, records=hold(graded.records)) if small and workers == SERIAL else graded
+def _open(
+    pool: Records | str | Path, *, equivalence: bool, workers: Workers
+) -> tuple[Records, Truths | None, str | None]:
+    """What `open_graded` tells of a pool; a small one is read once and held in memory."""
+    if isinstance(pool, str | Path):
+        pool = open_pool(pool, equivalence=equivalence)
+    records, truths, left_out = open_graded(pool, workers=workers)
+    if isinstance(pool, Pool) and (pool.is_open or pool.size <= HELD) and workers == SERIAL:
+        records = hold(records)
+    return records, truths, left_out
 
 
 def _goal(learner: Learner, scoring: VoteLearner | None, limit: LossLimit) -> Goal:

@@ -69,6 +69,10 @@ class Built:
     """Which share of the pool's responses could be read."""
     advice: Sequence[str] = ()
     """What would do better than too few questions."""
+    left_out: str | None = None
+    """Which questions of the pool could not be used, and why."""
+    rewards: str | None = None
+    """How rewards came about, where it is best-of-n."""
 
 
 def build(

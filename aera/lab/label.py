@@ -9,7 +9,6 @@ import csv
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +47,13 @@ def _answers(group: Any) -> dict[str, str]:
     return {question_id: answer for question_id, answer in pairs if answer is not None}
 
 
-@dataclass(frozen=True, eq=False)
-class Graded:
-    """Recorded responses that can be judged, with their truths."""
+def open_graded(
+    records: Records, *, workers: Workers = SERIAL
+) -> tuple[Records, Truths | None, str | None]:
+    """The questions that can be judged: those with enough responses and, where any has, a truth.
 
-    records: Records
-    truths: Truths | None
-    remark: str | None
-    """Which questions had to be left out, and why."""
-
-
-def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
-    """The questions that can be judged: those with enough responses and, where any has, a truth."""
+    With their truths, and with which questions had to be left out, and why.
+    """
     truths = open_truths(records, workers=workers)
     solved = isinstance(records, Pool) and records.is_open and not records.wanted
     if truths is not None:
@@ -69,9 +63,9 @@ def open_graded(records: Records, *, workers: Workers = SERIAL) -> Graded:
         if without:
             records = FewerRecords(records, dict.fromkeys(without, "has no truth"))
     if not (left := records.left_out):
-        return Graded(records, truths, None)
+        return records, truths, None
     biased = STOPPED if solved else ""
-    return Graded(records, truths, f"left out: {name_few(left)}{biased}")
+    return records, truths, f"left out: {name_few(left)}{biased}"
 
 
 def read_labels(path: Path) -> Truths:

@@ -64,7 +64,7 @@ def test_questions_that_a_policy_stopped_early_are_said_to_be_missing(tmp_path: 
         for question, count in zip(asked, (4, 8, 8), strict=True):
             log.add(question, 0, [Response(str(n), 1) for n in range(count)])
     left = "left out: 1 question: a (has 4 responses, fewer than 8)"
-    assert label.open_graded(Pool.open(tmp_path)).remark == left + label.STOPPED
+    assert label.open_graded(Pool.open(tmp_path))[2] == left + label.STOPPED
 
 
 # --- without truths -------------------------------------------------------------------------------
