@@ -10,7 +10,7 @@ from commands import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aera import AeraError, Prefix, Question, Response, Schedule, Tally, Vote, unfold
+from aera import AeraError, Question, Response, Schedule, Tally, Vote, unfold
 from aera.core import choice_order
 from aera.errors import UsageError
 from aera.files import whole_file, whole_folder
@@ -38,14 +38,6 @@ def test_a_tally_built_block_by_block_equals_one_built_at_once(votes: list[Vote]
         last = prefixes[-1]
         assert [*last.tally.weights.items()] == [*Tally().add(votes[:16]).weights.items()]
         assert last.completion_tokens == sum(range(16))
-
-
-def test_a_long_chain_of_prefixes_grows_without_recursion() -> None:
-    prefix = Prefix(Question("q", "?"), Schedule((2_001,)))
-    response, vote = Response(""), Vote("a")
-    for _ in range(2_000):
-        prefix = prefix.extend([response], [vote])
-    assert prefix.grow("length", 0, lambda total, at: total + 1) == 2_000
 
 
 schedules = st.sets(st.integers(1, 300), min_size=1).map(lambda s: Schedule(tuple(sorted(s))))
@@ -133,11 +125,3 @@ def test_what_is_written_appears_whole_or_leaves_nothing(tmp_path: Path, fails: 
             raise InterruptedError
     made = sorted(path.name for path in out.rglob("*"))
     assert made == ([] if fails else ["file", "folder", "inside"])
-
-
-def test_a_place_in_use_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    for place in (whole_folder, whole_file):
-        with pytest.raises(UsageError, match="exists already"), place(tmp_path / "mine"):
-            pass
-    assert (tmp_path / "mine").read_text() == "mine"

@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_758,
     "classes": 172,
     "longest import chain": 12,
-    "lines of tests": 14_482,
+    "lines of tests": 14_356,
     "words of README and docs": 18_700,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import rows_of
 
-from aera import Pool, Question, Response, get_task
-from aera.lab.formats.pools import export_pool
-from aera.pools.parquet import open_pool
-from aera.pools.pool import Plan, Record, write_pool
+from aera import get_task
 from aera.sampling.replies import parse_reply, read_tokens
 from aera.trace import TRACE_NAMES, Trace, measure_trace
 
@@ -139,20 +136,6 @@ def test_every_way_in_gives_the_same_trace(tmp_path: Path) -> None:
             found += [each.trace for each in record.responses]
     assert len(found) == 4
     assert all(json.dumps(each) == json.dumps(live.trace) for each in found)
-
-
-def test_a_trace_lasts_in_a_pool_and_in_an_export(tmp_path: Path) -> None:
-    trace = measure_trace(np.array([-0.25, -1.0]))
-    with_and_without = (Response("\\boxed{7}", 2, trace=trace), Response("\\boxed{8}", 2))
-    record = Record(Question("q", "?"), with_and_without * 2)
-    (tmp_path / "pool").mkdir()
-    pool = write_pool(tmp_path / "pool", [record], Plan(NUMERIC))
-    export_pool(pool, tmp_path / "export")
-    for kept in (Pool.open(tmp_path / "pool"), open_pool(tmp_path / "export")):
-        [found] = [*kept]
-        assert json.dumps([each.trace for each in found.responses]) == json.dumps(
-            [each.trace for each in record.responses]
-        )
 
 
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=6))

@@ -17,7 +17,6 @@ from streams import NUMERIC, record_of
 
 from aera import BestOfN, Pool, Question, Record, Response, Schedule, get_task, standard_policies
 from aera.core import Vote, beta_confidence
-from aera.errors import PoolError
 from aera.lab import Dataset, Frontier, MostUtility, Truths, VoteLearner, evaluate
 from aera.lab.calibrating.families import answer_families
 from aera.lab.replay import ORDERS, ReplaySettings, confidences
@@ -25,7 +24,6 @@ from aera.lab.words import table_columns
 from aera.policies.gate import FEWER_NAMES, VOTE_FEATURE_NAMES, Gate, vote_features
 from aera.policies.rules import ASC, ESC, Entropy, FirstValid, Fixed, Lead, Majority, Policy
 from aera.pools.pool import HeldRecords, VotedRecord, hold, read_votes
-from aera.reading.task import with_redo
 from aera.solving.run import replay
 from aera.voting.rules import re2_vote
 
@@ -79,36 +77,6 @@ def test_fixed_budgets_on_the_demo_match_a_second_computation(demo: Demo, checkp
     assert point.responses == checkpoint
 
 
-@pytest.mark.parametrize(
-    ("policy", "accuracy", "responses", "tokens", "stops"),
-    [
-        ("asc-0.8", 70.0, 22.0267, 7273.8533, [76, 25, 19, 10, 6, 14]),
-        ("asc-0.95", 71.3333, 39.52, 12880.8, [44, 13, 31, 23, 9, 30]),
-        ("esc-5", 72.0, 81.6, 26387.48, [0, 38, 12, 7, 6, 87]),
-        ("lead-4", 71.3333, 26.4, 8777.6133, [44, 31, 33, 18, 10, 14]),
-        ("first-valid", 60.0, 4.0, 1201.58, [150, 0, 0, 0, 0, 0]),
-        ("oracle", 76.0, 6.4, 2009.9933, [126, 13, 6, 2, 3, 0]),
-    ],
-)
-def test_the_figures_of_the_demo_stay(
-    demo: Demo, policy: str, accuracy: float, responses: float, tokens: float, stops: list[int]
-) -> None:
-    point = demo.frontier[policy].as_json()
-    assert [point[name] for name in ("accuracy", "responses", "tokens")] == pytest.approx(
-        [accuracy, responses, tokens], abs=1e-3
-    )
-    assert list(point["stops"].values()) == stops
-
-
-def test_the_re2_score_of_the_demo_rewards_stopping_on_agreement(demo: Demo) -> None:
-    paper = replace(demo.pool.manifest, task=with_redo(demo.pool.task))
-    truths = Truths.open(demo.pool.path)
-    found = evaluate(Pool(demo.pool.path, paper), [Fixed(128), ASC(0.95)], truths=truths)
-    full, asc = found["fixed-128"], found["asc-0.95"]
-    assert (full.re2_mean, asc.re2_mean) == pytest.approx((52.4507, 56.3243), abs=1e-3)
-    assert asc.accuracy < full.accuracy
-
-
 def test_the_trajectories_of_the_demo_stay(demo: Demo) -> None:
     made = demo.frontier.trajectories
     assert list(made.shapes().values()) == [87, 36, 20, 1, 3, 3]
@@ -132,18 +100,6 @@ def test_a_question_of_abstentions_is_wrong_and_costs() -> None:
     assert [point.accuracy for point in frontier.points] == [50, 50, 50, 50]
     assert frontier["first-valid"].stops == {"2": 1, "4": 1}
     assert frontier["fixed-2"].tokens == 21
-
-
-def test_too_few_responses_for_the_schedule_name_the_question() -> None:
-    records = held(["1111", "111"], Schedule((2, 4)))
-    with pytest.raises(PoolError, match=r"q1 has 3 responses, but the schedule goes to 4"):
-        evaluate(records, [Fixed(4)])
-
-
-def test_a_question_without_truth_is_named() -> None:
-    records = held(["11", "22"], Schedule((2,)))
-    with pytest.raises(PoolError, match="no truth for question q1"):
-        evaluate(records, [Fixed(2)], truths=Truths({"q0": "1"}))
 
 
 def test_the_rule_changes_the_answers_but_not_the_stops() -> None:

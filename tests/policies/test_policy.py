@@ -77,20 +77,6 @@ def test_a_policy_stops_at_its_checkpoint(policy: Policy, answers: str, stop: in
     assert stop_of(policy, prefixes_of(answers)) == stop
 
 
-@pytest.mark.parametrize(
-    ("confidence", "needed"),
-    [
-        (0.90, [3, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17]),
-        (0.95, [4, 6, 8, 9, 11, 12, 14, 15, 17, 18, 19]),
-        (0.99, [6, 9, 11, 13, 14, 16, 18, 19, 21, 23, 24]),
-    ],
-)
-def test_asc_needs_the_votes_of_the_published_table(confidence: float, needed: list[int]) -> None:
-    for rivals, least in enumerate(needed):
-        stops = [ASC(confidence).decide(prefix_of("a" * n + "b" * rivals)).stop for n in range(30)]
-        assert next(n for n in range(rivals, 30) if stops[n]) == least
-
-
 def quadrature(first: float, second: float) -> float:
     x = (np.arange(200_000) + 0.5) / 200_000
     density = np.exp(first * np.log(x) + second * np.log1p(-x))

@@ -17,6 +17,7 @@ from aera.errors import AeraError, PoolError, UsageError
 from aera.lab import PaperLearner, Truths, VoteLearner, export_pool, import_file, open_truths
 from aera.pools.parquet import METADATA, ParquetPool, show_address
 from aera.pools.pool import Plan, hold, read_votes, write_pool
+from aera.trace import UNKNOWN
 from aera.workers import Processes
 
 
@@ -76,7 +77,7 @@ def test_bare_answers_systems_groups_and_some_truths_go_along(tmp_path: Path, be
     asked = Question("a", "?", system="be brief", group="g")
     odd = Question("q\ud800", "cut \ud83d")
     said = (Response("", 1, answer="9"), Response("", 1, error="no", prompt_tokens=4))
-    seeded = Response("\\boxed{8}", 2, seed=2**64 - 1)
+    seeded = Response("\\boxed{8}", 2, seed=2**64 - 1, trace=(-1.5, *UNKNOWN[1:]))
     records = [Record(asked, (said[0], seeded)), Record(odd, said)]
     made = write_pool(tmp_path / "pool", records, Plan(bench.pool.task))
     export_pool(made, tmp_path / "bare")

@@ -21,6 +21,7 @@ from aera.errors import AeraError, PoolError
 from aera.lab import HeldRecords, export_pool, hold
 from aera.pools.pool import Plan, read_votes, write_pool
 from aera.pools.stats import name_few, tell_pool
+from aera.trace import UNKNOWN
 
 SEALED = "responses-00000.jsonl.gz"
 FIELDS = "question_id index text tokens logprob finish_reason seed latency_ms error model"
@@ -36,6 +37,7 @@ responses = st.builds(
     error=st.none() | st.text(),
     model=st.none() | st.text(),
     answer=st.none() | st.text(),
+    trace=st.none() | st.just((-1.5, *UNKNOWN[1:])),
 )
 
 

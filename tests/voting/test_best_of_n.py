@@ -16,7 +16,7 @@ from streams import record_of
 
 from aera import BestOfN, Budget, Controller, Fixed, Lead, RecordedSampler, Run, get_task, solve
 from aera.core import Prefix, Question, Response, Schedule, Vote
-from aera.errors import ControllerError, UsageError
+from aera.errors import UsageError
 from aera.pools.pool import Plan, Pool, write_pool
 from aera.voting.rules import load_scorer
 from aera.voting.traits import traits
@@ -106,16 +106,6 @@ def test_a_saved_controller_gets_its_scorer_back(tmp_path: Path, uses_logprobs: 
     run = again.start(QUESTION)
     run.feed(replies(*"abcdefg", "long"))
     assert run.allocation.answer == "long"
-
-
-def test_a_scored_controller_and_a_voting_one_are_not_mistaken(tmp_path: Path) -> None:
-    controller_of(BestOfN(Length())).save(tmp_path)
-    with pytest.raises(ControllerError) as caught:
-        Controller.load(tmp_path)
-    assert f'the controller at "{tmp_path}" was made for a scorer, Length' in str(caught.value)
-    assert "--scorer MODULE:NAME" in str(caught.value)
-    with pytest.raises(ControllerError, match="was made for votes and takes no scorer"):
-        Controller.load(BUNDLED, scorer=Length())
 
 
 # --- by name --------------------------------------------------------------------------------------

@@ -119,15 +119,6 @@ def test_fixed_sequence_stops_at_the_first_failure(p_values: list[float], passed
     assert fixed_sequence(np.array(p_values), 0.1) == passed
 
 
-def test_fixed_sequence_rarely_passes_the_first_bad_setting() -> None:
-    # Twenty settings, all but the first two on the boundary: no price for testing many.
-    rates = np.where(np.arange(20) < 2, 0.0, 0.02)
-    losses = np.random.default_rng(8).random((150, 600, 20)) < rates
-    p_values = betting_p_values(losses.reshape(150, -1).astype(float), 0.02, seed=0)
-    false = [fixed_sequence(study, ALPHA) > 2 for study in p_values.reshape(600, 20)]
-    assert np.mean(false) <= ALPHA + 3 * math.sqrt(0.09 / 600)
-
-
 @pytest.mark.parametrize(
     ("max_loss", "alpha", "questions"),
     [(0.02, 0.1, 114), (0.05, 0.1, 45), (0.01, 0.05, 299), (0.02, 0.05, 149)],
