@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_758,
+    "code lines": 18_748,
     "classes": 172,
     "longest import chain": 12,
     "lines of tests": 14_356,

@@ -22,7 +22,7 @@ from operator import add, sub
 from typing import NamedTuple
 
 from aera.core import Response
-from aera.errors import UsageError
+from aera.errors import UpstreamError, UsageError
 
 ROOMY = 4
 """Where the full length no longer fits, a response may be so many times the longest one so far."""
@@ -216,6 +216,8 @@ class Ledger:
         self.begun = time.monotonic()
         self.refused = False
         """Whether somebody was told that a limit leaves no room."""
+        self.refusal: UpstreamError | None = None
+        """What every other question would be refused for alike."""
         self.above, self._chain = tuple(above), (self, *above)
         self._limits = budget.limits
         self.limited = any(min(each._limits) < inf for each in self._chain)
@@ -248,6 +250,11 @@ class Ledger:
     def late(self) -> bool:
         """Whether the seconds are over."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody need ask for anything more."""
+        return self.late or self.refusal is not None
 
     @property
     def usual(self) -> float | None:
@@ -313,7 +320,7 @@ class Ledger:
 
     def take(self, want: int, bound: Bound) -> Held | None:
         """Reserve what fits of the wanted responses right now, None where not even one does."""
-        if self.late:
+        if self.over:
             return None
         if not self.limited:
             return Held(self, want, bound, Counts(self.times)) if want else None
@@ -411,7 +418,7 @@ class Ledger:
             turn, _, want, bound, answer = self._waiting[0]
             if not answer.done():  # it is, if it was cancelled
                 got = self.take(self.ration(turn, want) if self.ration else want, bound)
-                if got is None and any(one.open for one in self._chain) and not self.late:
+                if got is None and any(one.open for one in self._chain) and not self.over:
                     return
                 answer.set_result(got)
             heapq.heappop(self._waiting)

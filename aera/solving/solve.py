@@ -1,13 +1,14 @@
 """Solve questions live: drive one run until it stops, or many at once under one ledger.
 
-Every path ends in `drive` or `step`: batches, shared budgets, the gateway, audits and adapters.
+Every path ends in `drive`: batches, shared budgets, the gateway, audits and adapters.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
@@ -19,7 +20,7 @@ from aera.policies.domain import Lookout
 from aera.policies.gate import Gated
 from aera.policies.rules import ON_WEIGHTS, Decision, Policy
 from aera.pools.log import Log
-from aera.sampling.budget import NO_ROOM, Bound, Budget, Held, Ledger, Ration
+from aera.sampling.budget import NO_ROOM, Budget, Held, Ledger, Ration
 from aera.sampling.client import cancel_all
 from aera.sampling.recorded import RecordedSampler
 from aera.sampling.sampler import OpenAISampler, Sampler, bound_of, sample_held
@@ -40,7 +41,6 @@ FEW, MANY = 64, 4_096
 """Questions under way at once where nobody knows the server, and where it has enough to do."""
 Done = TypeVar("Done")
 Watch = Callable[[Run], None]
-Reserve = Callable[[Run, int, Bound], Awaitable[Held | None]]
 
 
 async def drive(
@@ -50,20 +50,24 @@ async def drive(
     *,
     kept: Log | None = None,
     watch: Watch | None = None,
-    reserve: Reserve | None = None,
+    turn: Callable[[Run], float] = lambda run: 0.0,
 ) -> Allocation:
     """Feed a run from a sampler until it stops, a limit is hit, or nothing can be had.
 
-    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost.
-    `reserve` says when it is the turn of this run, where others want the same room.
+    What went wrong is in the allocation, beside the best answer so far; nothing paid for is lost:
+    of every call, what it brought is kept at once. Where others want the same room, the lowest
+    `turn` goes first.
     """
     begun, first, bound = time.monotonic(), True, bound_of(sampler, run.question, ledger)
     while want := await recall(run, kept):
-        held = await (reserve(run, want, bound) if reserve else ledger.reserve(want, bound))
+        held = await ledger.reserve(want, bound, turn=turn(run))
         if held is None:
-            await _end_at_limit(run, ledger)
+            await _end(run, ledger)
             break
-        await step(run, sampler, held, kept=kept)
+        with closing(held):
+            if kept is not None:
+                held.heard = partial(kept.add, run.question)
+            await _ask(run, sampler, held)
         if first:  # until then others were first
             begun, first = held.begun or begun, False
         if watch is not None:
@@ -71,44 +75,37 @@ async def drive(
     return replace(run.allocation, seconds=time.monotonic() - begun)
 
 
-async def step(run: Run, sampler: Sampler, held: Held, *, kept: Log | None = None) -> None:
+async def _ask(run: Run, sampler: Sampler, held: Held) -> None:
     """Ask for what is held and feed it; where nothing of it came, the run ends.
 
-    What did not arrive before the deadline was never a response, only a wait. Of every call, what
-    it brought is kept at once.
+    What did not arrive before the deadline was never a response, only a wait.
     """
-    if kept is not None:
-        held.heard = partial(kept.add, run.question)
+    ledger, failed = held.ledger, list[Response]()
     try:
         got = await sample_held(sampler, run.question, held, start=run.delivered)
-        late = held.ledger.late
-        good = [response for response in got if response.error is None]
-        if not got and not late:
+        late, good = ledger.late, [response for response in got if response.error is None]
+        if good or late:
+            return await feed(run, good if late else got)
+        if not got:
             raise UpstreamError("the sampler returned nothing")
-        if not good and not late:
-            cause = got[0].source
-            known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
-            await _give_up(run, held, known.after(0), got)
-            return
-        await feed(run, good if late else got)
-        if late and run.want:
-            await _end_at_limit(run, held.ledger)
+        failed, cause = got, got[0].source
+        known = cause if isinstance(cause, UpstreamError) else UpstreamError(str(got[0].error))
+        raise known.after(0)
+    except UpstreamError as error:
+        if error.final:
+            ledger.refusal = error.after(0)
+        if error.code == NO_ROOM:  # for the retry of a call
+            await _end(run, ledger)
+        else:
+            await off_loop(run, partial(run.fail, error, failed))
     except AeraError as error:
-        await _give_up(run, held, error)
-    finally:
-        held.close()
+        await off_loop(run, partial(run.fail, error))
 
 
-async def _give_up(run: Run, held: Held, error: AeraError, failed: Sequence[Response] = ()) -> None:
-    """End a run that cannot go on; a call for whose retry there was no room met the limit."""
-    if isinstance(error, UpstreamError) and error.code == NO_ROOM:
-        await _end_at_limit(run, held.ledger)
-    else:
-        await off_loop(run, partial(run.fail, error, failed))
-
-
-async def _end_at_limit(run: Run, ledger: Ledger) -> None:
-    await off_loop(run, partial(run.end, f"limit: {ledger.limit}"))
+async def _end(run: Run, ledger: Ledger) -> None:
+    """End a run for which nothing more is to be had."""
+    end = partial(run.end, f"limit: {ledger.limit}")
+    await off_loop(run, partial(run.fail, ledger.refusal) if ledger.refusal else end)
 
 
 async def recall(run: Run, kept: Log | None) -> int:
@@ -239,7 +236,6 @@ async def solve_many(
     asked = ((each, by) for each, by in decided if not skip(each))
     runs: Iterable[Run] = (by.start(question) for question, by in asked)
     in_order = not shared and (ledger.limited or ledger.deadline is not None)
-    refusal: AeraError | None = None
     ledger.ration = None
     if shared:
         runs = [_start_unstopped(question, by) for question, by in asked]
@@ -247,23 +243,9 @@ async def solve_many(
         for run in runs:
             await recall(run, kept)
 
-    async def reserve(place: int, run: Run, want: int, bound: Bound) -> Held | None:
-        turn = float(place) if in_order else _turn(run)
-        held = None if refusal else await ledger.reserve(want, bound, turn=turn)
-        if refusal is None:
-            return held
-        run.fail(refusal)  # a wrong key, model or address is wrong for every question
-        if held is not None:
-            held.close()
-        return None
-
-    async def solve_one(place: int, run: Run) -> Allocation:
-        nonlocal refusal
-        own = partial(reserve, place)
-        done = await drive(run, sampler, ledger, kept=kept, watch=watch, reserve=own)
-        if isinstance(run.error, UpstreamError) and run.error.final:
-            refusal = run.error.after(0)
-        return done
+    def begin(place: int, run: Run) -> asyncio.Task[Allocation]:
+        turn = (lambda run: float(place)) if in_order else _turn
+        return asyncio.create_task(drive(run, sampler, ledger, kept=kept, watch=watch, turn=turn))
 
     waiting = enumerate(runs)
     active, done = set[asyncio.Task[Allocation]](), asyncio.Queue[asyncio.Task[Allocation]]()
@@ -271,7 +253,7 @@ async def solve_many(
         while True:
             most = inf if shared else concurrency or _at_once(sampler, controller, ledger)
             while len(active) < most and (next_one := next(waiting, None)) is not None:
-                active.add(task := asyncio.create_task(solve_one(*next_one)))
+                active.add(task := begin(*next_one))
                 task.add_done_callback(done.put_nowait)
             if not active:
                 return
