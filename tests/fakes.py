@@ -6,7 +6,6 @@ async with FakeUpstream(lambda call, place: "\\boxed{7}", faults=faults) as upst
 """
 
 import asyncio
-import itertools
 import sys
 import threading
 import time
@@ -92,7 +91,7 @@ Answer = Callable[[Call, int], Response | str]
 """What choice number so-and-so of a call says."""
 
 
-class FakeUpstream:
+class FakeUpstream(RecordedUpstream):
     """A real server on a loopback port that answers as told, and remembers every call."""
 
     def __init__(
@@ -103,33 +102,21 @@ class FakeUpstream:
         honours_n: bool = True,
         delay: Callable[[Call], float] = lambda call: 0.0,
     ) -> None:
-        self.calls: list[Call] = []
+        super().__init__(())  # type: ignore[arg-type]
         self.active = self.aborted = 0
         self.mute = False
         """As long as it is set, connections are taken and nothing is answered."""
         self._answer = answer
         self._faults: Iterator[Fault | None] = iter(faults)
         self._honours_n, self._delay = honours_n, delay
-        self._numbers = itertools.count()
-        self.base_url = ""
 
-    async def __aenter__(self) -> "FakeUpstream":
-        self._running = serving(self._route)
-        self.base_url = await self._running.__aenter__()
-        return self
+    async def _models(self, request: web.Request) -> web.Response:
+        await self._wait()
+        return await super()._models(request)
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._running.__aexit__(None, None, None)
-
-    async def _route(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/v1/models":
-            await self._wait()
-            models = [{"id": "recorded", "object": "model"}]
-            return web.json_response({"object": "list", "data": models})
-        if request.path != "/v1/chat/completions":
-            raise web.HTTPNotFound
-        call = Call(next(self._numbers), await request.json(), dict(request.headers))
-        self.calls.append(call)
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.calls.append(call := Call(len(self.calls), body, dict(request.headers)))
         self.active += 1
         try:
             return await self._reply(request, call, next(self._faults, None))
@@ -172,7 +159,7 @@ class FakeUpstream:
         return body
 
 
-Server = FakeUpstream | RecordedUpstream
+Server = RecordedUpstream
 """A server that is entered, has a `base_url` and remembers its calls."""
 
 

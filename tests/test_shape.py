@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_748,
+    "code lines": 18_745,
     "classes": 172,
     "longest import chain": 12,
-    "lines of tests": 14_356,
+    "lines of tests": 14_344,
     "words of README and docs": 18_700,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -181,7 +181,7 @@ class Replicas:
 
         A refusal that no retry can mend, where it is all that came, is raised.
         """
-        got, missing, order = list[Response](), [*range(n)], self.order()
+        got, missing, order = [Response("")] * n, [*range(n)], self.order()
         for server in order:
             headers = _told(server, self.headers)
             ask = partial(server.complete, body, deadline=deadline, held=held, headers=headers)
@@ -196,11 +196,8 @@ class Replicas:
                     more = await self._ask_unless_silent(server, n, ask(n, start=start))
             finally:
                 server.asking -= 1
-            if got:
-                for i, response in zip(missing, more, strict=True):
-                    got[i] = replace(response, calls=got[i].calls + response.calls)
-            else:
-                got = more
+            for i, response in zip(missing, more, strict=True):
+                got[i] = replace(response, calls=got[i].calls + response.calls)
             missing = [i for i in missing if _failure(got[i])]
             if not missing:
                 server.work()

@@ -232,13 +232,12 @@ async def solve_many(
     ledger, lookout = _ledger(budget), controller.make_lookout()
     if kept is not None:
         ledger.book(kept.paid)
-    decided = ((each, look_at(each, controller, lookout)) for each in questions)
-    asked = ((each, by) for each, by in decided if not skip(each))
-    runs: Iterable[Run] = (by.start(question) for question, by in asked)
+    start = _start_unstopped if shared else Controller.start
+    decided = ((look_at(each, controller, lookout), each) for each in questions)
+    runs: Iterable[Run] = (start(by, each) for by, each in decided if not skip(each))
     in_order = not shared and (ledger.limited or ledger.deadline is not None)
-    ledger.ration = None
     if shared:
-        runs = [_start_unstopped(question, by) for question, by in asked]
+        runs = [*runs]
         ledger.ration = _share(runs, ledger, concurrency or FEW)
         for run in runs:
             await recall(run, kept)
@@ -261,6 +260,7 @@ async def solve_many(
             yield task.result()
     finally:
         await cancel_all(active)
+        ledger.ration = None
 
 
 def _turn(run: Run) -> float:
@@ -299,7 +299,7 @@ def shared_label(controller: Controller) -> str:
     return "shared-budget" + (ON_WEIGHTS if gives_weights(controller.weigher) else "")
 
 
-def _start_unstopped(question: Question, controller: Controller) -> Run:
+def _start_unstopped(controller: Controller, question: Question) -> Run:
     """A run that stops only where its limit, or all there is, is spent."""
     gate = controller.gate
     policy: Policy = Gated(gate, 0.0) if gate else Unstopped()  # neither ever stops
