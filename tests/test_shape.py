@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_745,
+    "code lines": 18_739,
     "classes": 172,
     "longest import chain": 12,
-    "lines of tests": 14_344,
-    "words of README and docs": 18_700,
+    "lines of tests": 14_343,
+    "words of README and docs": 18_667,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -31,6 +31,7 @@ from aera.lab.judging import (
     learn_and_tune,
     limit_for,
     nested,
+    policy_at,
     policy_of,
 )
 from aera.lab.label import open_truths

@@ -11,7 +11,6 @@ learner = VoteLearner()                                  # its fields are its hy
 data = learner.prepare(pool, truths)                     # everything known of a pool's questions
 model = learner.fit(data, rows, seed=0)                  # weights and a gate, from these rows alone
 seen = model.values(data, other_rows)                    # other questions as the model sees them
-policy = model.policy(0.3)                               # its own policy at one setting
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +22,13 @@ import numpy as np
 
 from aera.arrays import Columns, Floats
 from aera.core import Schedule, Weighting
+from aera.errors import UsageError
 from aera.lab.calibrating.calibration import Choice, Goal, LossLimit
 from aera.lab.calibrating.families import GATE_FAMILY, ONE_SHOT_FAMILY, Family
 from aera.lab.frontier import Kind, Point, Trajectories, fixed_points, sweep
 from aera.lab.learning.folds import FOLDS, Fold, Split, deal, split_rows
 from aera.lab.truths import Truths
-from aera.policies.gate import Gate
+from aera.policies.gate import Gate, Gated
 from aera.policies.rules import Fixed, Policy
 from aera.pools.pool import Records
 from aera.workers import SERIAL, Workers, map_named
@@ -61,9 +61,6 @@ class Model(Protocol):
 
     def values(self, table: Any, rows: Columns) -> Trajectories:
         """Other questions as this model sees them."""
-
-    def policy(self, setting: float, family: Family | None = None) -> Policy:
-        """A policy at one setting, of the model's own family unless another is named."""
 
 
 class Learner(Protocol):
@@ -103,7 +100,17 @@ def policy_of(model: Model, choice: Choice, family: Family, schedule: Schedule) 
     """The calibrated policy; the full budget where nothing met the goal."""
     if choice.setting is None:
         return Fixed(schedule.last)
-    return model.policy(choice.setting, family)
+    return policy_at(family, choice.setting, model.gate)
+
+
+def policy_at(family: Family, setting: float, gate: Gate | None) -> Policy:
+    """The policy of a family at one setting, with the gate that was learned where it needs it."""
+    if family.make is not None:
+        return family.make(setting)
+    if family != GATE_FAMILY:
+        raise UsageError(f'"{family.name}" is only shown beside the gate; it is no policy')
+    assert gate is not None, "every family of a model without a gate needs only answers"
+    return Gated(gate, setting)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +144,7 @@ class Judgement:
 
     def point(self, name: str) -> Point:
         """One calibrated family as a point over the judged questions."""
-        behind = "+weighted" if self.weighted and self.families[name] is not GATE_FAMILY else ""
+        behind = "+weighted" if self.weighted and self.families[name] != GATE_FAMILY else ""
         return Point(
             f"{name}-calibrated{'' if name == 'aera' else behind}",
             self.stops[name],

@@ -11,7 +11,7 @@ from lab_fixtures import Letters
 
 import aera
 from aera import ASC, ESC, Fixed, Pool
-from aera.lab import PaperLearner, Truths, VoteLearner, crossfit, evaluate
+from aera.lab import LossLimit, PaperLearner, Truths, VoteLearner, crossfit, evaluate, nested
 from aera.lab.learning.paper import RecordedEncoder
 from aera.lab.report.page import page_content
 from aera.pools.pool import Records, hold
@@ -76,11 +76,14 @@ def test_traits_and_vote_features(pool: Pool, truths: Any, workers: Workers) -> 
     found = VoteLearner().prepare(pool, truths, workers=workers)
     np.testing.assert_array_equal(found.traits, alone.traits)
     np.testing.assert_array_equal(found.grades, alone.grades)
-    rows = np.arange(20)
+    pairs, rows = ((alone, SERIAL), (found, workers)), np.arange(20)
     ours, theirs = found.replay(rows), alone.replay(rows)
     np.testing.assert_array_equal(*map(np.asarray, (ours.features, theirs.features)))
     texts = {response.text for record in found.records for response in record.responses}
     assert texts == {""}, "texts are not kept"
+    judged = [nested(VoteLearner(), data, [LossLimit(0.1)], workers=each) for data, each in pairs]
+    one, two = ([point.as_json() for point in each.points()] for [each] in judged)
+    assert one == two
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -40,8 +40,6 @@ from aera.paper.features import (
     consensus,
     describe_texts,
 )
-from aera.policies.gate import Gated
-from aera.policies.rules import Policy
 from aera.pools.pool import Record, Records
 from aera.reading.task import NOTHING, Readability, Task
 from aera.voting.rules import Rule, plain_vote
@@ -378,12 +376,6 @@ class PaperModel:
             reached = np.arange(len(table.schedule)) >= goals[:, None]
             values[ONE_SHOT_FAMILY.name] = reached.astype(np.float64)
         return replace(seen, values=values)
-
-    def policy(self, setting: float, family: Family | None = None) -> Policy:
-        """The gate at one threshold, or another family at its own."""
-        if family is not None and family.make is not None:
-            return family.make(setting)
-        return Gated(self.gate, setting)
 
 
 @dataclass(frozen=True)

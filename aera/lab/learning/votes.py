@@ -43,8 +43,7 @@ from aera.lab.replay import (
     winners,
 )
 from aera.lab.truths import Truths, grade_all, need_truths
-from aera.policies.gate import Gate, Gated
-from aera.policies.rules import Policy
+from aera.policies.gate import Gate
 from aera.pools.pool import Records
 from aera.voting.rules import BestOfN, Rule, plain_vote
 from aera.voting.weigher import Weigher
@@ -116,15 +115,6 @@ class VoteModel:
             return seen
         assert seen.features is not None
         return _with_chances(seen, self.gate.chances(seen.features))
-
-    def policy(self, setting: float, family: Family | None = None) -> Policy:
-        """The gate at one threshold, or a rule on answers at its setting."""
-        if family is SCORE_FAMILY:
-            raise UsageError("a bar on the score is only shown beside the gate; it is no policy")
-        if family is not None and family.make is not None:
-            return family.make(setting)
-        assert self.gate is not None, "every family of this model needs only answers"
-        return Gated(self.gate, setting)
 
 
 def _with_chances(seen: Trajectories, chances: Floats) -> Trajectories:

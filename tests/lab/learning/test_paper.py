@@ -15,12 +15,11 @@ from lab_fixtures import Bench, Letters
 from aera import Pool, Schedule
 from aera.arrays import Floats
 from aera.errors import ProtocolError, UsageError
-from aera.lab import LossLimit, PaperLearner, Truths
+from aera.lab import LossLimit, PaperLearner, Truths, policy_at
 from aera.lab.learning import paper
 from aera.lab.learning.fit import standardize
 from aera.network import Network, sigmoid
 from aera.paper.features import SCALARS
-from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords
 
 QUICK = paper.Perceptron(epochs=8)
@@ -345,10 +344,9 @@ def test_a_model_makes_the_policy_of_every_family(bench: Bench, fitted: paper.Pa
     assert (
         set(fitted.families(LossLimit())) == set(measured.values) == {"aera", *bench.table.families}
     )
-    assert fitted.policy(0.3) == Gated(fitted.gate, 0.3)
     for family in fitted.families(LossLimit()).values():
         setting = family.settings[1]
-        assert str(fitted.policy(setting, family)) == family.label(setting)
+        assert str(policy_at(family, setting, fitted.gate)) == family.label(setting)
 
 
 # --- ablations ------------------------------------------------------------------------------------

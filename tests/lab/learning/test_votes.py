@@ -18,7 +18,7 @@ from made_questions import (
     made_table,
 )
 
-from aera import BestOfN, Question, Record, Response, lab
+from aera import ASC, BestOfN, Question, Record, Response, lab
 from aera.errors import ProtocolError, UsageError
 from aera.lab.calibrating.families import SCORE_FAMILY
 from aera.lab.learning.fit import fit_weigher
@@ -57,7 +57,7 @@ def test_what_is_judged_live_is_what_was_measured() -> None:
         prefixes = record.prefixes(SCHEDULE)
         found = [model.gate.p_continue(prefix) for prefix in prefixes]
         assert found == pytest.approx(measured.values[lab.GATE_FAMILY.name][row].tolist())
-        stop = replay(prefixes, model.policy(0.8, lab.ASC_FAMILY), task=data.task).prefix
+        stop = replay(prefixes, ASC(0.8), task=data.task).prefix
         column = lab.ASC_FAMILY.stops(measured.values[lab.ASC_FAMILY.name][[row]], 0.8)[0]
         assert len(stop) == SCHEDULE.checkpoints[column]
 
@@ -74,7 +74,7 @@ def test_the_cheaper_family_at_the_allowed_loss(max_loss: float, alpha: float | 
         for name in ("aera", "gate", "asc")
     }
     assert saved["aera"] == max(saved["gate"], saved["asc"])
-    policy = model.policy(0.5, families["aera"])
+    policy = lab.policy_at(families["aera"], 0.5, model.gate)
     assert isinstance(policy, Gated) == (families["aera"] is lab.GATE_FAMILY)
 
 
@@ -183,10 +183,8 @@ def test_a_higher_price_buys_less_and_the_gate_beats_every_fixed_budget() -> Non
 
 
 def test_a_bar_on_the_score_is_no_policy_of_a_controller() -> None:
-    model = LEARNERS["scores"].fit(data_of("scores"), EVERY, seed=0)
-    with pytest.raises(UsageError, match="a bar on the score is only shown"):
-        model.policy(0.5, SCORE_FAMILY)
-    assert isinstance(model.policy(0.5), Gated)
+    with pytest.raises(UsageError, match='"score" is only shown beside the gate'):
+        lab.policy_at(SCORE_FAMILY, 0.5, None)
 
 
 def test_the_truth_judges_where_it_is_known_unless_the_score_is_asked() -> None:
