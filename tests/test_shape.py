@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_739,
     "classes": 172,
     "longest import chain": 12,
-    "lines of tests": 14_343,
+    "lines of tests": 14_232,
     "words of README and docs": 18_667,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -18,7 +18,7 @@ from aera.errors import ProtocolError, UsageError
 from aera.lab import LossLimit, PaperLearner, Truths, policy_at
 from aera.lab.learning import paper
 from aera.lab.learning.fit import standardize
-from aera.network import Network, sigmoid
+from aera.network import Network
 from aera.paper.features import SCALARS
 from aera.pools.pool import HeldRecords
 
@@ -144,18 +144,6 @@ def test_a_pool_that_cannot_be_written_to_is_no_obstacle(
 # --- evidence in bulk -----------------------------------------------------------------------------
 
 
-def test_the_projection_keeps_the_32_widest_orthogonal_directions(bench: Bench) -> None:
-    states, rows = bench.table.states, np.arange(60)
-    projection = states.project(rows)
-    coordinates = projection.apply(states.centroids.reshape(-1, states.centroids.shape[2]))
-    np.testing.assert_allclose(
-        projection.components @ projection.components.T, np.eye(32), atol=1e-9
-    )
-    variances = coordinates.var(axis=0)
-    assert (np.diff(variances) <= 1e-12).all()
-    assert np.corrcoef(coordinates[:, :5].T) == pytest.approx(np.eye(5), abs=1e-6)
-
-
 def test_fewer_centroids_than_directions_still_give_55_features() -> None:
     states = paper.States(np.zeros((2, 1, 23)), np.random.default_rng(0).normal(size=(2, 1, 40)))
     evidence = states.evidence(states.project(np.arange(2)))
@@ -215,47 +203,6 @@ def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
     one, *_ = fit_network(train, examples(80, seed=1), settings=once, seed=0)
     other, *_ = fit_network(train, examples(30, seed=9), settings=once, seed=0)
     assert same(one, other)
-
-
-def test_both_classes_weigh_the_same_by_their_share_in_training() -> None:
-    """The loss that torch found is that of the numpy network it became."""
-    train, held = examples(), examples(80, seed=1)
-    network, _, loss = fit_network(train, held, seed=0)
-    share = train[1].mean()
-    assert share != held[1].mean()
-    chance = sigmoid(network.outputs(held[0]))[:, 0]
-    right = held[1] * np.log(chance) / share
-    wrong = (1 - held[1]) * np.log(1 - chance) / (1 - share)
-    assert loss == pytest.approx(-0.5 * float((right + wrong).mean()), abs=1e-5)
-
-
-def test_a_gate_is_fitted_on_its_own_questions_and_never_on_the_last_checkpoint(
-    bench: Bench, quick: PaperLearner
-) -> None:
-    table, rows, held = bench.table, np.arange(30), np.arange(30, 45)
-    spoiled = [table.states.scalars.copy(), table.states.centroids.copy()]
-    for values in spoiled:
-        values[45:] = 1e3
-    spoiled[0][:, -1] = 1e3
-    wild = table.labels.copy()
-    wild[45:], wild[:, -1] = True, True
-    turned = replace(table, states=paper.States(*spoiled))
-    vars(turned)["labels"] = wild  # in the place of those that would be made
-    with_all, without = (quick.fit(each, rows, held=held, seed=0) for each in (table, turned))
-    assert same(with_all.gate.network, without.gate.network)
-
-
-def test_one_shot_learns_from_the_first_checkpoint_only(bench: Bench) -> None:
-    learner, table = PaperLearner(perceptron=QUICK, one_shot=True), bench.table
-    later = table.states.scalars.copy()
-    later[:, 1:] = 1e3
-    turned = replace(table, states=paper.States(later, table.states.centroids))
-    one, other = (learner.fit(each, FIT, held=HELD, seed=0).one_shot for each in (table, turned))
-    assert same(one.network, other.network)
-    assert one.network.weight.shape == (4, 32)
-    alone, beside = replace(learner, one_shot=False), learner
-    gates = [each.fit(table, FIT, held=HELD, seed=0).gate for each in (alone, beside)]
-    assert same(gates[0].network, gates[1].network)
 
 
 def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> None:
