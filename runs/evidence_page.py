@@ -33,7 +33,8 @@ weight of that response's vote. Other responses, other questions and the truth p
 seen in training counts as the edge of that range.
 
 *Needs* says what a response must bring: its text, its log-probability, the trace of its tokens, or nothing beyond its
-answer and its tokens. A weigher learns from what nearly all responses of its pool brought. One that comes with less is
+answer and its tokens. A weigher learns from what nearly all responses of its pool brought, but for their log-probability:
+the text says as much ([results](results.md#end-to-end-on-vllm)), and controllers trained before still use it. One that comes with less is
 weighed by a second weigher, taught on the same questions without what is missing, and where there is none all such
 responses weigh the same. `aera solve` says how many there were, and the gateway warns. A trace is
 {len(TRACES)} numbers that a server's `logprobs` with `top_logprobs` 20 are turned into; the confidence of a token is

@@ -599,7 +599,8 @@ def sample(
 
     chosen = get_task(task)
     asked, truths = read_exam(questions, chosen, asking.columns or (), seed=seed)
-    job = Job(asking.sampler(chosen, FULL if traces else PLAIN, seed), Ledger(asking.budget()))
+    wishes = FULL if traces else PLAIN if raw_traces else {}
+    job = Job(asking.sampler(chosen, wishes, seed), Ledger(asking.budget()))
     points = Schedule.parse(schedule) if schedule else None
     each = responses if responses is not None else points.last if points else 128
     with Log(out, Plan(chosen, each, job.told, seed, points), asked) as log:

@@ -132,7 +132,7 @@ def taught(tmp_path: Path) -> Path:
 def test_a_controller_that_weighs_votes_passes_with_all_its_inputs_named(taught: Path) -> None:
     found = check_controller(taught)
     assert leaks(found) == {}
-    assert subjects(found, "admitted inputs") == [*VOTE_FEATURE_NAMES, *UNTRACED]
+    assert subjects(found, "admitted inputs") == [*VOTE_FEATURE_NAMES, *UNTRACED[2:]]  # no logprobs
     assert told(found)[APART].startswith("the same 60: each was judged by what the others taught")
     assert "certifies nothing" in told(found)[APART]
     excluded = {*subjects(found, "excluded")}

@@ -22,18 +22,12 @@ from aera.lab.frontier import Trajectories
 from aera.lab.learning.folds import Fold, out_of_fold
 from aera.network import Network, sigmoid
 from aera.policies.gate import Gate
-from aera.voting.traits import (
-    COUNTS,
-    GROUPS,
-    TRACE,
-    TRAIT_NAMES,
-    TRAITS,
-    UNTRACED,
-    columns_of,
-    having,
-)
+from aera.voting.traits import COUNTS, TEXT, TRACE, TRAITS, columns_of, having
 from aera.voting.weigher import Weigher
 
+LEARNED = (TEXT, TRACE)
+"""The groups of traits that are learned from, what is had last last. Sums of logprobs are not: they
+brought no pool anything beside the text, and listing them costs a server more than the sampling."""
 EDGES = (0.001, 0.999)
 """Traits beyond these quantiles of training count as the quantile."""
 NEARLY_ALL = 0.95
@@ -103,19 +97,16 @@ def fit_weigher(
 
 
 def _shown(votes: Floats, without: Container[str]) -> tuple[tuple[str, ...], Floats]:
-    """The traits of the votes to learn from; those that too few have are missing in all."""
-    had = {g for g in GROUPS if g not in without and having(votes, g).mean() > NEARLY_ALL}
-    features = TRAIT_NAMES if TRACE in had else UNTRACED
-    lost = [each.group not in (COUNTS, *had) for each in TRAITS if each.name in features]
-    seen = votes[:, columns_of(features)]
-    seen[:, lost] = np.nan
-    return features, seen
+    """The traits of the votes to learn from, of the groups that nearly all of them bring."""
+    had = {g for g in LEARNED if g not in without and having(votes, g).mean() > NEARLY_ALL}
+    features = tuple(each.name for each in TRAITS if each.group in (COUNTS, *had))
+    return features, votes[:, columns_of(features)]
 
 
 def fit_tiers(traits: Floats, grades: Floats, voted: Flags) -> Weigher:
     """The same with a lower weigher for responses that bring less, as long as any is left."""
     best = fit_weigher(traits, grades, voted)
-    needed = [group for group in reversed(GROUPS) if group in best.needs]
+    needed = [group for group in reversed(LEARNED) if group in best.needs]
     lost = [needed[:count] for count in range(1, len(needed))]
     lower = (fit_weigher(traits, grades, voted, without=each) for each in lost)
     return replace(best, lower=tuple(lower))

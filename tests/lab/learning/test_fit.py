@@ -16,7 +16,7 @@ from aera.lab.learning import fit
 from aera.lab.learning.folds import deal
 from aera.policies.gate import VOTE_FEATURE_NAMES
 from aera.trace import TRACE_NAMES
-from aera.voting.traits import TRAIT_NAMES, columns_of
+from aera.voting.traits import TRAIT_NAMES, UNTRACED, columns_of
 from aera.voting.weigher import Weigher
 
 EVERY, SIZE = np.arange(60), len(VOTE_FEATURE_NAMES)
@@ -102,8 +102,8 @@ def traced(seen: Dataset, share: float) -> Dataset:
 
 def test_traces_are_learned_from_where_nearly_all_have_them(seen: Dataset) -> None:
     best, most = (weigher_of(traced(seen, share)) for share in (1.0, 0.9))
-    assert (best.features, best.tier) == (TRAIT_NAMES, "traces")
-    assert most.features != TRAIT_NAMES
+    assert (best.features, best.tier) == (TRAIT_NAMES[2:], "traces")  # all but sums of logprobs
+    assert most.features == UNTRACED[2:]
 
 
 def test_a_weigher_brings_one_for_each_lower_tier(seen: Dataset) -> None:
