@@ -18,8 +18,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from aera.cli.options import (
     Deciding,
+    advise,
     argument,
     as_set,
+    diagnose,
     grouped,
     key_option,
     option,
@@ -69,26 +71,17 @@ class Asking:
     base_url: str = option("Address of an OpenAI-compatible server, up to /v1.", default=...)
     model: str = option("Name of the model at that server.", default=...)
     system: str | None = option("System message sent with every question.")
-    settings: list[str] | None = option(
-        "A field of the request, as temperature=0.6; repeatable.", "--set"
-    )
+    settings: list[str] | None = option("A request field, as temperature=0.6; repeatable.", "--set")
     header: list[str] | None = option("Extra header of every call, as Name: value; repeatable.")
     ca_file: str | None = option("File with the certificates to trust, for a private server.")
     api_key_env: str = key_option()
-    concurrency: str = option(
-        "Most calls in flight at once; auto finds out how many give most tokens a second.",
-        default="auto",
-    )
+    concurrency: str = option("Most calls at once; auto: as many as is fastest.", default="auto")
     max_tokens_total: int | None = option("Most completion tokens for all questions together.")
     max_responses: int | None = option("Most responses for all questions together.")
     max_seconds: float | None = option("Seconds after which nothing more is asked for.")
     max_money: float | None = option("Most money for all questions together, by --prices.")
-    prices: str = option(
-        "Price of a million prompt and of a million completion tokens, as 0.5,1.5.", default="0,0"
-    )
-    columns: list[str] | None = option(
-        "A column under another name, as question=asked; repeatable.", "--map"
-    )
+    prices: str = option("Prices of a million prompt and reply tokens: 0.5,1.5.", default="0,0")
+    columns: list[str] | None = option("A column's name: question=asked; repeatable.", "--map")
 
     def budget(self) -> Budget:
         """The limits."""
@@ -179,12 +172,9 @@ class Job:
     def _limits(self, length: int | None, most: int) -> str:
         """The limits, and how many responses may be under way within them."""
         budget = self.ledger.budget
-        stated = zip(
-            (budget.responses, budget.tokens, budget.seconds, budget.money),
-            ("responses", "tokens", "seconds", "in money"),
-            strict=True,
-        )
-        said = [f"{limit:,} {name}" for limit, name in stated if limit is not None]
+        names = ("responses", "tokens", "seconds", "money")
+        stated = [(name, limit) for name in names if (limit := vars(budget)[name]) is not None]
+        said = [f"{limit:,} {'in ' * (name == 'money')}{name}" for name, limit in stated]
         text = f"; the limit is {' and '.join(said)}" if said else ""
         at_once = min(most, self.sampler.upstream.endpoint.concurrency or UNHEARD)
         room = budget.tokens_for(*budget.limits[1:]) / (length or 1)
@@ -211,28 +201,8 @@ class Job:
         return f"{before}{cost:,.4g} in money" if self.ledger.budget.priced else ""
 
     def advice(self, error: str) -> str:
-        """What to do about an error, where its words tell."""
-        endpoint = self.sampler.upstream.endpoint
-        if "upstream 401" in error or "upstream 403" in error:
-            name = endpoint.api_key_env
-            return (
-                f" (the key in {name} was refused)"
-                if endpoint.key
-                else f" (no key is set in {name})"
-            )
-        if "upstream 429" in error and "quota" not in error:
-            return " (--concurrency can be lowered)"
-        if "upstream 400" in error and "max_completion_tokens" in error:
-            return " (--set max_tokens=null --set max_completion_tokens=...)"
-        if "upstream 400" in error and "max_tokens" in error and "context" not in error:
-            return " (try a lower one by --set max_tokens)"
-        where = without_password(endpoint.base_url).rstrip("/")
-        if "upstream 404" in error and "model" not in error.lower():
-            forgot = "" if "/v1" in where else "; did you forget /v1 in --base-url?"
-            return f" ({where}/chat/completions was asked{forgot})"
-        if "connection failed" in error:
-            return f" (is there a server at {where}?)"
-        return ""
+        """What to do about an error."""
+        return advise(self.sampler.upstream.endpoint, self.sampler.chat.model, error)
 
     def notes(self) -> Iterator[str]:
         """How far the context has cut responses, which lengths are guesses, and what never came."""
@@ -268,15 +238,27 @@ def _many(count: float, what: str) -> str:
 class Shown(Progress):
     """Progress of work that spends: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, name: str, total: int, *, done: int, place: str) -> None:
+    def __init__(self, name: str, total: int, *, done: int, job: Job) -> None:
         console = Console(stderr=True)
         columns = TextColumn(name), BarColumn(), TextColumn("{task.fields[told]}")
         super().__init__(*columns, console=console, disable=not console.is_terminal)
         self._begun = self._said = time.monotonic()
         self._before, self._total = done, total
         self._work = self.add_task("", total=total, completed=done, told="")
-        waiting = f"{place}: nothing is done after {EVERY:.0f} s, still waiting"
-        self._waiting = asyncio.get_running_loop().call_later(EVERY, self.say, waiting)
+        self._waiting = asyncio.create_task(self._wait(job))
+
+    async def _wait(self, job: Job) -> None:
+        """As long as nothing is done, say so each time that twice as long has passed, and why."""
+        endpoint, waited = job.sampler.upstream.endpoint, 0.0
+        while True:
+            await asyncio.sleep(waited or EVERY)
+            waited += waited or EVERY
+            problem = await diagnose(endpoint, [job.sampler.chat.model])
+            self.say(
+                f"{job.place}: nothing is done after {waited:.0f} s, still waiting, up to "
+                f"{endpoint.timeout:.0f} s for a call; --max-seconds or Ctrl-C ends it sooner"
+                + (f" ({problem})" if problem else "")
+            )
 
     def say(self, sentence: str) -> None:
         """A sentence, above the bar where there is one."""
@@ -312,17 +294,11 @@ def solve(
     *,
     asking: Asking,
     deciding: Deciding,
-    question: str | None = argument(
-        "The question; without it, --file or standard input.", default=None
-    ),
+    question: str | None = argument("The question; else --file or standard input.", default=None),
     file: Path | None = option("File of questions: plain lines, JSON lines or list, CSV, Parquet."),
-    out: Path | None = option(
-        "Write the answers here; run again to go on, nothing is paid for twice."
-    ),
+    out: Path | None = option("Write the answers here; run again to go on, nothing is paid twice."),
     seed: int | None = option("Seed of the first response; later ones add one."),
-    shared_budget: bool = option(
-        "Spend the limit on the questions where it promises most.", default=False
-    ),
+    shared_budget: bool = option("Spend the limit where it promises most.", default=False),
 ) -> None:
     """Solve a question, or many, spending only what each is worth. JSON lines come out.
 
@@ -333,10 +309,7 @@ def solve(
     if shared_budget and not budget.limited:
         raise UsageError("--shared-budget needs a limit: --max-tokens-total, for example")
     if shared_budget and deciding.policy is not None:
-        raise UsageError(
-            "--policy says when each question stops, and with --shared-budget the limit does; "
-            "leave one of them out"
-        )
+        raise UsageError("--policy and --shared-budget both say when to stop; leave one out")
     sampler = asking.sampler(controller.task, controller.asks, seed)
     job = _Solving(sampler, Ledger(budget), controller, shared_budget)
     try:
@@ -370,7 +343,7 @@ class _Solving(Job):
             done = [*known.values()]
             self._announce([each for each in asked if each.id not in known], len(known), log)
             short = out is None and len(asked) == 1 and sys.stdout.isatty()
-            with Shown("solving", len(asked), done=len(done), place=self.place) as shown:
+            with Shown("solving", len(asked), done=len(done), job=self) as shown:
                 async with self.sampler:
                     async for allocation in solve_many(
                         asked,
@@ -388,7 +361,8 @@ class _Solving(Job):
                             shown.answer(line)
                         error = allocation.error
                         if error and not any(each.error for each in done):
-                            shown.say(f"aera: {error}{self.advice(error)}")
+                            advice = await asyncio.to_thread(self.advice, error)
+                            shown.say(f"aera: {error}{advice}")
                         done.append(allocation)
                         shown.tell(len(done), self._progress)
             if short:  # a reader, not a program
@@ -433,8 +407,7 @@ class _Solving(Job):
         for name, answer in known.items():
             if answer.responses and name not in asked:
                 raise UsageError(
-                    f'"{path}" has an answer to question {name} of which "{log.path}" knows '
-                    "nothing, so nobody can tell what was asked; write elsewhere"
+                    f'"{path}" answers {name}, of which "{log.path}" knows nothing; write elsewhere'
                 )
         write_whole(path, "".join(kept.values()))
         return known
@@ -466,7 +439,7 @@ class _Solving(Job):
     def _shortly(self, allocation: Allocation) -> str:
         """The answer to the only question, for a reader: what it is, and what it took and why."""
         answer = "no answer" if allocation.answer is None else allocation.answer
-        spent = f"{_many(allocation.responses, 'response')}, {self.progress()}"
+        spent = f"{_many(self.ledger.spent.responses, 'response')}, {self.progress()}"
         return f"{answer}\n{spent}: {allocation.reason}"
 
     def _progress(self) -> str:
@@ -479,7 +452,8 @@ class _Solving(Job):
         """
         budget, booked, task = self.ledger.budget, self.ledger.spent, self.controller.task
         saved = sum(each.tokens_saved for each in done)
-        responses = max(sum(each.responses for each in done), booked.responses)
+        read = Readability().join(each.readability for each in done)
+        responses = max(read.responses - read.failed, booked.responses)
         prompts = max(sum(each.prompt_tokens for each in done), booked.prompt_tokens)
         spent = max(sum(each.completion_tokens for each in done), booked.completion_tokens)
         money = self.money(budget.cost(prompts, spent))
@@ -498,16 +472,12 @@ class _Solving(Job):
             )
         if kept := sum(any(step.decision.outside for step in each.steps) for each in done):
             yield f"{_many(kept, 'question')} asked for more because of {OUTSIDE}"
-        read = Readability().join(each.readability for each in done)
-        if read.responses:
+        if responses:
             yield read.summary(task)
         if unread := [each.readability for each in done if each.reason == UNREADABLE]:
-            joined = Readability().join(unread)
-            example = f"; one ends with {joined.examples[0]!r}" if joined.examples else ""
             yield (
                 f"{len(unread)} of {whole} stopped after two blocks in which nothing could be "
-                f"read; the task {task.name} looks for {task.describe()}{example}; "
-                f"{joined.advice(task)}"
+                f"read; {Readability().join(unread).why(task)}"
             )
         lacking: Counter[str] = Counter()
         for each in done:
@@ -516,15 +486,13 @@ class _Solving(Job):
             yield f"{_many(count, 'response')} {said}"
         if tied := sum(each.leaders.tied for each in done):
             yield f"{_many(tied, 'answer')} tied and won by being first"
-        if failed := sum(each.error is not None for each in done):
+        if len(done) > 1 and (failed := sum(each.error is not None for each in done)):
             yield f"{failed} failed; the lines with an error say why"
         if cut := sum(each.reason.startswith("limit: ") for each in done):
             yield f"{_many(cut, 'question')} ended by a limit"
         if nothing := [each.question_id for each in done if not each.responses]:
             shown = ", ".join(nothing[:5]) + ", ..." * (len(nothing) > 5)
             yield f"{_many(len(nothing), 'question')} got nothing: {shown}"
-        if unanswered:
-            yield f"{_many(unanswered, 'question')} without an answer"
 
 
 def allocation_line(allocation: Allocation) -> dict[str, object]:
@@ -583,13 +551,10 @@ def sample(
     schedule: str | None = as_set("schedule"),
     block: int = option("Responses asked for in one call.", default=16),
     traces: bool = option(
-        "Ask for the 20 likeliest tokens in every place, and keep what they say of each "
-        "response; replies are about forty times as long.",
+        "Ask for the 20 likeliest tokens in every place; replies are forty times as long.",
         default=False,
     ),
-    raw_traces: Path | None = option(
-        "Keep the logprobs of every token in this file too, as JSON lines."
-    ),
+    raw_traces: Path | None = option("Keep the logprobs of every token here too, as JSON lines."),
 ) -> None:
     """Sample responses into a pool. Interrupted at any moment, it goes on where it was.
 
@@ -635,7 +600,7 @@ async def _fill(log: Log, job: Job, block: int, raw: Path | None) -> Pool | None
         if enough and (warning := health_of(read_votes(first, task)).warning(task)):
             shown.say(warning)
 
-    with Shown("sampling", log.wanted, done=log.done, place=job.place) as shown:
+    with Shown("sampling", log.wanted, done=log.done, job=job) as shown:
         async with job.sampler as sampler:
             return await record(
                 log,

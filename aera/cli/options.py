@@ -1,11 +1,14 @@
-"""What several commands share: options that are stated once, what decides, and how things are said.
+"""What several commands share: options that are stated once, what decides, what is wrong with a
+model server, and how things are said.
 
 The default of a field or parameter says what its option is for: `seed: int = option("...")`.
 Where a command takes a dataclass, each field of that is an option of the command.
 """
 
+import asyncio
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -23,6 +26,9 @@ from aera.errors import UsageError
 from aera.gateway.config import ModelConfig
 from aera.reading.equivalence import check_installed
 from aera.reading.task import get_task
+from aera.sampling.client import Endpoint
+from aera.sampling.replicas import Replicas
+from aera.sampling.replies import NO_API
 from aera.settings import setting_of
 from aera.solving.controller import Controller, default_controller
 from aera.voting.rules import find_weights, load_scorer
@@ -196,9 +202,8 @@ def prices_from(text: str) -> tuple[float, float]:
     try:
         prompt, completion = map(float, text.split(","))
     except ValueError:
-        raise UsageError(
-            f'--prices takes a prompt and a completion price, but got "{text}"'
-        ) from None
+        told = f'--prices takes a prompt and a completion price, as 0.5,1.5, but got "{text}"'
+        raise UsageError(told) from None
     return prompt, completion
 
 
@@ -206,6 +211,79 @@ def without_password(url: str) -> str:
     """An address as it may be shown."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+# --- model servers --------------------------------------------------------------------------------
+
+SILENT = "does not answer: is the model server running there?"
+UNLISTED = "does not list its models"
+SHOWN = 5
+"""Models of a server that are named where one is missing."""
+
+
+async def diagnose(
+    endpoint: Endpoint, names: Sequence[str], key_option: str = "--api-key-env"
+) -> str:
+    """What is wrong with a server and what to do, its address first; "" where all is well.
+
+    It is asked for its models, which costs it little and takes seconds at most.
+    """
+    async with Replicas([endpoint]) as servers:
+        [told] = await servers.check()
+    problem = _problem(endpoint, told["status"], servers.servers[0].listing, names, key_option)
+    return f"{without_password(endpoint.base_url)} {problem}" if problem else ""
+
+
+def _about_key(endpoint: Endpoint) -> str:
+    where = f" in {endpoint.api_key_env}" if endpoint.api_key_env else ""
+    return f"the key{where} was refused" if endpoint.key else f"no key is set{where}"
+
+
+def _problem(
+    endpoint: Endpoint, status: int | None, listing: bytes, names: Sequence[str], key_option: str
+) -> str:
+    if status is None:
+        return SILENT
+    if status in (401, 403):  # without an option callers bring their own keys
+        return key_option and f"answers {status}: {_about_key(endpoint)}; look at {key_option}"
+    if status in (404, 405, 501):  # it has no such path, or nothing to get there
+        is_api = endpoint.base_url.rstrip("/").endswith("/v1")
+        return UNLISTED if is_api else "has no list of models: did you forget /v1?"
+    if status == 429:
+        return "answers 429: too many requests"
+    if 300 <= status < 400:
+        return f"redirects (status {status}), which is not followed: give its final address"
+    if status >= 400:
+        return f"fails with status {status}"
+    try:
+        told = json.loads(listing)
+        known = [str(row["id"]) for row in told["data"]]
+    except (KeyError, TypeError):
+        return UNLISTED
+    except (ValueError, RecursionError):
+        return f"answers with no JSON{NO_API}"
+    # As Gemini and Ollama name them, who know them by the plain name too.
+    plain = {name.removeprefix("models/").removesuffix(":latest") for name in known}
+    lacking = [f'"{name}"' for name in names if name not in plain.union(known)]
+    more = [f"{len(known) - SHOWN} more"] if len(known) > SHOWN else []
+    has = ", ".join([f'"{name:.80}"' for name in known[:SHOWN]] + more) or "none"
+    return f"does not list the model {', '.join(lacking)}: it has {has}" if lacking else ""
+
+
+def advise(endpoint: Endpoint, model: str, error: str) -> str:
+    """What to do about an error of a server, where its words tell or a look at the server does."""
+    told = ""
+    if "upstream 401" in error or "upstream 403" in error:
+        told = _about_key(endpoint)
+    elif "upstream 429" in error and "quota" not in error:
+        told = "--concurrency can be lowered"
+    elif "upstream 400" in error and "max_completion_tokens" in error:
+        told = "--set max_tokens=null --set max_completion_tokens=..."
+    elif "upstream 400" in error and "max_tokens" in error and "context" not in error:
+        told = "try a lower one by --set max_tokens"
+    elif error.startswith("upstream") and NO_API not in error:
+        told = asyncio.run(diagnose(endpoint, [model]))
+    return f" ({told})" if told else ""
 
 
 def say(

@@ -1,7 +1,6 @@
 """The command that serves: `aera serve`."""
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aera.cli.options import Deciding, grouped, option, say, without_password
+from aera.cli.options import UNLISTED, Deciding, diagnose, grouped, option, say, without_password
 from aera.errors import AeraError, UsageError
 from aera.files import Json
 from aera.gateway.config import (
@@ -30,9 +29,6 @@ from aera.gateway.config import (
 from aera.settings import read_toml, setting_of
 from aera.solving.controller import Controller
 
-UNLISTED = "does not list its models"
-# Models of a server that are named where one is missing.
-SHOWN = 5
 # Its other limit of samples is one of the schedule, and a model's is one of a request.
 DECIDING = [each.name for each in fields(Deciding) if each.name != "max_samples"]
 
@@ -67,36 +63,22 @@ class OneModel:
 @grouped
 def serve(
     *,
-    upstream: list[str] | None = _option(
-        "UPSTREAM", "Model server, up to /v1; repeat it per replica."
-    ),
+    upstream: list[str] | None = _option("UPSTREAM", "Model server, up to /v1; repeatable."),
     model: str | None = _option("MODEL", "Model for requests that name none [default: default]."),
     own: OneModel,
-    escalate_to: str | None = _option(
-        "ESCALATE_TO", "Second model for undecided questions, as URL#MODEL."
-    ),
+    escalate_to: str | None = _option("ESCALATE_TO", "Second model if undecided, as URL#MODEL."),
     api_key_env: list[str] | None = _option(
         "API_KEY_ENV",
         "Environment variable with the model server's key [default: OPENAI_API_KEY]; once, or "
         "once for each --upstream.",
     ),
-    keys_file: Path | None = _option(
-        "KEYS_FILE", "File with clients' keys, one a line; else AERA_KEYS."
-    ),
+    keys_file: Path | None = _option("KEYS_FILE", "Clients' keys, one a line; else AERA_KEYS."),
     host: str | None = _set("host", ServerConfig),
     port: int | None = _set("port", ServerConfig),
     log_level: str | None = _set("log_level", ServerConfig),
-    config: Path | None = _option(
-        "CONFIG", "TOML file with several models, upstreams, keys and all other settings."
-    ),
-    check: bool = _option(
-        "CHECK",
-        "Read everything, ask the model servers, say what would be served, and end.",
-        default=False,
-    ),
-    print_config: bool = option(
-        "Print every setting as TOML, with its value and a sentence.", default=False
-    ),
+    config: Path | None = _option("CONFIG", "TOML file with models, servers, keys, all settings."),
+    check: bool = _option("CHECK", "Say what would be served and what is wrong.", default=False),
+    print_config: bool = option("Print every setting as TOML, with a sentence.", default=False),
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
     from aera.gateway.app import GatewayServer, bind, run
@@ -230,23 +212,14 @@ def _check(config: Config, controllers: Mapping[str, Controller], key_option: st
 
 def _ask_servers(config: Config, key_option: str) -> list[str]:
     """Say what is wrong with the model servers, one sentence each."""
-    from aera.sampling.replicas import Replicas
 
     async def ask() -> list[str]:
-        problems = []
-        for upstream in config.upstream:
-            names = _names_at(upstream, config)
-            async with Replicas(upstream.endpoints) as servers:
-                for server, told in zip(servers.servers, await servers.check(), strict=True):
-                    url, status = server.endpoint.base_url, told["status"]
-                    problem = _diagnose(url, status, server.listing, names)
-                    if told["refused"]:
-                        sent = os.environ.get(server.endpoint.api_key_env or "")
-                        why = "refuses the key" if sent else "wants a key, and none was sent"
-                        problem = f"{why} (status {status}): look at {key_option}"
-                    if problem and not (told["refused"] and upstream.forward_key):
-                        problems.append(f"{without_password(url)} {problem}")
-        return problems
+        asked = [
+            diagnose(each, _names_at(upstream, config), "" if upstream.forward_key else key_option)
+            for upstream in config.upstream
+            for each in upstream.endpoints
+        ]
+        return [problem for problem in await asyncio.gather(*asked) if problem]
 
     problems = asyncio.run(ask())
     for sentence in problems:
@@ -256,41 +229,11 @@ def _ask_servers(config: Config, key_option: str) -> list[str]:
 
 def _names_at(upstream: UpstreamConfig, config: Config) -> list[str]:
     """What a model server is asked for; a model that takes all names may have one of no meaning."""
-    names = []
-    for each in config.model:
-        if config.find(each.upstream) is upstream and not _unnamed(each):
-            names.append(each.model or each.name)
-        if each.escalate and config.find(each.escalate["upstream"]) is upstream:
-            names.append(each.escalate["model"])
-    return names
-
-
-def _diagnose(url: str, status: int | None, listing: bytes, names: list[str]) -> str:
-    """What is wrong with one server, with what to do; nothing where all is well."""
-    if status is None:
-        return "does not answer: is the model server running there?"
-    if status in (404, 405, 501):  # it has no such path, or nothing to get there
-        is_api = url.rstrip("/").endswith("/v1")
-        return UNLISTED if is_api else "has no list of models: did you forget /v1?"
-    if status == 429:
-        return "answers 429: too many requests"
-    if 300 <= status < 400:
-        return f"redirects (status {status}), which is not followed: give its final address"
-    if status >= 400:
-        return f"fails with status {status}"
-    try:
-        told = json.loads(listing)
-        known = [str(row["id"]) for row in told["data"]]
-    except (KeyError, TypeError):
-        return UNLISTED
-    except (ValueError, RecursionError):
-        return "answers with a page, not JSON: is it an OpenAI-compatible address?"
-    # As Gemini and Ollama name them, who know them by the plain name too.
-    plain = {name.removeprefix("models/").removesuffix(":latest") for name in known}
-    lacking = [f'"{name}"' for name in names if name not in plain.union(known)]
-    more = [f"{len(known) - SHOWN} more"] if len(known) > SHOWN else []
-    has = ", ".join([f'"{name:.80}"' for name in known[:SHOWN]] + more) or "none"
-    return f"does not list the model {', '.join(lacking)}: it has {has}" if lacking else ""
+    asked = [(one.upstream, one.model or one.name) for one in config.model if not _unnamed(one)]
+    asked += [
+        (one.escalate["upstream"], one.escalate["model"]) for one in config.model if one.escalate
+    ]
+    return [name for place, name in asked if config.find(place) is upstream]
 
 
 def _unnamed(model: ModelConfig) -> bool:

@@ -562,11 +562,12 @@ class Readability:
     def check(self, task: Task, where: str) -> None:
         """Refuse what nothing could be read of."""
         if self.responses and not self.read:
-            example = f"one ends with {self.examples[0]!r}; " if self.examples else ""
-            raise PoolError(
-                f"nothing could be read in {where}: the task {task.name} looks for "
-                f"{task.describe()}; {example}{self.advice(task)}"
-            )
+            raise PoolError(f"nothing could be read in {where}: {self.why(task)}")
+
+    def why(self, task: Task) -> str:
+        """What was looked for where nothing was found, and what would help."""
+        example = f"; one ends with {self.examples[0]!r}" if self.examples else ""
+        return f"the task {task.name} looks for {task.describe()}{example}; {self.advice(task)}"
 
     def warning(self, task: Task) -> str | None:
         """What must be said loudly, None where enough was read."""

@@ -471,6 +471,8 @@ class Endpoint:
             raise UsageError(
                 f'the base URL must start with http:// or https://, but got "{self.base_url}"'
             )
+        if self.base_url.rstrip("/").endswith("/completions"):
+            raise UsageError("the base URL ends in /v1: leave out the /chat/completions behind it")
         tls_context(self.ca_file)
         if self.concurrency is not None:
             check_count("concurrency", self.concurrency)
@@ -584,8 +586,8 @@ class Upstream:
         asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}
         for wishes in (FULL, PLAIN):
             got = unless_refused(await self.complete(RequestBody(asked, wishes=wishes), 2))
-            if got[0].error is not None:
-                raise UpstreamError(f"the model server gave nothing: {got[0].error}")
+            if isinstance(failed := got[0].source, UpstreamError):
+                raise failed
             if gives := max(map(_level_of, got)):
                 break
         takes_n = "singly" not in self.memory.all("n")
@@ -746,7 +748,7 @@ class Upstream:
                 except UpstreamError as error:
                     if error.status == 429:
                         own.refused(permit)
-                    self._spare(error, sent, order.who)
+                    self._spare(error, sent, order.who, bare=n == 1 and not order.wished)
                     raise
                 own.served(permit, max(response.tokens for response in got))
                 return got
@@ -774,12 +776,20 @@ class Upstream:
         self.memory.keep(("context", str(body.get("model"))), context, CONTEXT_REMEMBERED)
         return self._fit(body, prompt)
 
-    def _spare(self, error: UpstreamError, sent: RequestBody, who: tuple[str, str | None]) -> None:
-        """Spare others a refusal for good."""
+    def _spare(
+        self, error: UpstreamError, sent: RequestBody, who: tuple[str, str | None], *, bare: bool
+    ) -> None:
+        """Spare others a refusal for good; of a `bare` request there is nothing to leave out."""
         # A setting that was taken once is not the reason, and others may be left out.
         if not (self._shared or self.usual) and is_field_refusal(error):
             settings = {**sent, **dict.fromkeys(("messages", "n", *sent.wishes))}
             error.final = settings.get(error.param or "") is not None
+            if bare and not (error.param or isinstance(error.code, str)):
+                # What several questions are told alike is about none of them.
+                key = "alike", who, error.message
+                about = self.memory.get(key, frozenset()) | {str(sent.get("messages"))}
+                self.memory.keep(key, about)
+                error.final = len(about) >= START
         if error.final and not (self._shared and error.status == 404):
             refused = time.monotonic(), error
             self.memory.keep(("refused", who), refused, REFUSAL_REMEMBERED)
@@ -799,11 +809,11 @@ class Upstream:
         if not good:
             raise refusal(reply.status, received, reply.headers, named=not self._shared)
         took = time.monotonic() - begun
-        self.usual = 0.9 * self.usual + 0.1 * took if self.usual else took
+        first = not (self._shared or self.usual)
 
         def read() -> list[Response]:
             return parse_reply(
-                decode(received, reply.headers),
+                decode(received, reply.headers, first=first),
                 seed=body.seed(index),
                 latency_ms=1000 * took,
                 sent=len(content),
@@ -813,7 +823,9 @@ class Upstream:
 
         # Lists of likely tokens are long, and others wait for the loop.
         long = len(received) > LARGE or TOP_LOGPROBS in body
-        return await asyncio.to_thread(read) if long else read()
+        got = await asyncio.to_thread(read) if long else read()
+        self.usual = 0.9 * self.usual + 0.1 * took if self.usual else took
+        return got
 
     async def send(
         self,

@@ -59,14 +59,17 @@ def is_page(content: bytes, headers: Mapping[str, str]) -> bool:
     return content.lstrip()[:1] == b"<" or headers.get("Content-Type", "").startswith("text/html")
 
 
-def decode(content: bytes, headers: Mapping[str, str]) -> Any:
-    """The JSON of a reply."""
+def decode(content: bytes, headers: Mapping[str, str], *, first: bool = False) -> Any:
+    """The JSON of a reply; a server whose `first` is not even the begin of an object has none."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
         shown = repr(content[:80].decode("utf-8", "replace"))
         hint = NO_API if is_page(content, headers) else ""
-        raise UpstreamError(f"the reply is not JSON but {shown}{hint}", retryable=True) from None
+        text, none = f"the reply is not JSON but {shown}{hint}", content.lstrip()[:1] != b"{"
+        status = 200 if first and none else None
+        known = status is not None
+        raise UpstreamError(text, status=status, unbilled=known, final=known) from None
 
 
 def refusal(

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 from aera.cli import app
 from aera.errors import UsageError
 from aera.gateway.config import Config, read_config, write_config
+from aera.sampling.replies import NO_API
 
 KEY = "a-key-of-some-length-"
 SECRET = "a-key-of-some-length"
@@ -138,7 +139,7 @@ def test_the_environment_sets_it_all() -> None:
         (("--upstream", "ftp://x"), "must start with http"),
         ((*UPSTREAM, "--escalate-to", "http://x/v1"), "URL#MODEL"),
         ((*UPSTREAM, "--task", "poetry"), 'no task is called "poetry"'),
-        ((*UPSTREAM, "--policy", "best"), "best"),
+        ((*UPSTREAM, "--policy", "lead-4+weighted"), "weights come with a trained controller"),
         ((*UPSTREAM, "--record", "kept"), "give --audit-share too"),
         ((*UPSTREAM, "--audit-share", "2"), "--audit-share must be from 0 to 1"),
         ((*UPSTREAM, "--model", "aera/m"), "--model must be a name"),
@@ -288,13 +289,11 @@ def listing(*names: str) -> Any:
         (listing(*"abcdefgh"), 1, 'it has "a", "b", "c", "d", "e", 3 more'),
         (listing(), 1, 'does not list the model "m": it has none'),
         (answering(404), 0, "does not list its models"),
-        (answering(501), 0, "does not list its models"),
-        (answering(text="[]", content_type="application/json"), 0, "does not list its models"),
         (answering(429), 1, "answers 429: too many requests"),
         (answering(500), 1, "fails with status 500"),
         (answering(302, headers={"Location": "/"}), 1, "which is not followed: give its final"),
-        (answering(401), 1, "wants a key, and none was sent (status 401): look at --api-key-env"),
-        (answering(text="<html>", content_type="text/html"), 1, "answers with a page, not JSON"),
+        (answering(401), 1, "answers 401: no key is set; look at --api-key-env"),
+        (answering(text="<html>", content_type="text/html"), 1, f"answers with no JSON{NO_API}"),
     ],
 )
 def test_a_check_asks_the_model_servers(server: Any, code: int, said: str) -> None:
@@ -326,10 +325,13 @@ def test_the_start_says_what_to_ask_for_and_what_cannot_work(options: Any, said:
     assert done.stdout.startswith('"m" at ' if options else "any model at ")
 
 
-def test_an_address_without_its_last_part_is_told() -> None:
-    with answering(404) as url:
-        done = called("--upstream", url.removesuffix("/v1"), "--check")
-    assert (done.exit_code, "did you forget /v1?" in done.stderr) == (1, True)
+def test_the_start_says_within_seconds_that_a_server_keeps_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with served(free_port(), "--upstream", url) as process:
+            said = [process.stderr.readline() for _ in range(4)]
+    assert said[0].startswith("AERA on http://")
+    assert said[3] == f"{url} does not answer: is the model server running there?\n"
 
 
 def test_options_may_name_the_server_of_a_file(tmp_path: Path) -> None:

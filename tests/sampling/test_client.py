@@ -243,13 +243,12 @@ def test_a_server_that_stays_busy_says_how_often_it_was_asked() -> None:
     assert made.error == "upstream 429 planned_429: planned, after 3 tries in 0 s"
 
 
-@pytest.mark.parametrize("status", [200, 404])
-def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong(status: int) -> None:
-    page = lambda: web.Response(status=status, text="hello", content_type="text/html")  # noqa: E731
-    handle, _ = counted(page)
-    told = refused(handle, 1) if status == 404 else asked(handle, 1, tries=1)[0][0].error
-    assert "hello" in str(told)
-    assert "not one of an OpenAI-compatible server, which ends in /v1" in str(told)
+def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong() -> None:
+    page = lambda: web.Response(status=404, text="hello", content_type="text/html")  # noqa: E731
+    handle, calls = counted(page)
+    told = str(refused(handle, 1))
+    assert ("hello" in told, len(calls)) == (True, 1)
+    assert "not one of an OpenAI-compatible server, which ends in /v1" in told
 
 
 @pytest.mark.parametrize("code", [500, 408, 429])

@@ -122,12 +122,6 @@ def test_a_large_request_is_passed_on_whole() -> None:
     assert server.calls[0].body == big
 
 
-def test_a_check_tells_of_every_replica() -> None:
-    checked = among(lambda replicas: replicas.check(), FakeUpstream(boxed), dead())
-    well = {"answers": True, "refused": False, "status": 200, "cooling_down": False, "active": 0}
-    assert checked == [well, {**well, "answers": False, "status": None}]
-
-
 def test_a_try_that_takes_too_long_goes_to_the_next_replica() -> None:
     async def act(replicas: Replicas) -> tuple[list[str], int, list[bool]]:
         got = await replicas.complete(BODY, 2)
