@@ -140,7 +140,7 @@ class Log:
         sealed = (self.path / MANIFEST).is_file()
         if there is None or not there.responses or not plan.responses or not sealed:
             return False
-        if not there.same(replace(plan, responses=there.responses, schedule=there.schedule)):
+        if there.changes(replace(plan, responses=there.responses, schedule=there.schedule)):
             return False
         if plan.responses < there.responses:
             raise UsageError(
@@ -159,7 +159,9 @@ class Log:
         there, file = {each.name for each in self.folder.iterdir()} - free, self.folder / PLAN
         if there and not {PLAN, RECORDING} & there:
             raise UsageError(f'"{self.path}" exists and is no pool begun by sampling')
-        if not there:
+        kept = [f for name in (OPEN, MANIFEST, AUDITS, RECORDING) for f in self.folder.glob(name)]
+        if not any(each.stat().st_size for each in kept):  # what holds no response binds nobody
+            _sweep(self.folder, QUESTIONS)
             write_json(file, self.plan.as_json())
         known = read_plan(self.folder)
         if known is not None and self.plan.responses is None and known.responses is None:
@@ -168,8 +170,8 @@ class Log:
                     f'the audits in "{self.path}" are of another task, {known.task.name}; record '
                     "into another place"
                 )
-        elif known is None or not known.same(self.plan):
-            raise self._begun_with("settings", file)
+        elif changes := ["all"] if known is None else known.changes(self.plan):
+            raise self._begun_with(f"settings ({', '.join(changes)})", file)
 
     def _check_questions(self) -> None:
         """Questions are those it was begun with; a log without an end takes further ones."""

@@ -332,10 +332,14 @@ class Plan:
         told |= {"sampler": dict(self.sampler), "seed": self.seed}
         return told if self.schedule is None else {**told, "schedule": [*self.schedule]}
 
-    def same(self, other: "Plan") -> bool:
-        """Whether both say the same, which JSON does not always say in the same words."""
-        ours, theirs = (json.dumps(each.as_json(), sort_keys=True) for each in (self, other))
-        return ours == theirs
+    def changes(self, other: "Plan") -> list[str]:
+        """The settings of which another says something else."""
+        told = ({**each.as_json(), **each.sampler, "sampler": None} for each in (self, other))
+        ours, theirs = (
+            {name: json.dumps(value, sort_keys=True) for name, value in each.items()}
+            for each in told
+        )
+        return [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
 
 
 def read_plan(folder: Path) -> Plan | None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from aera.core import Leaders, Prefix, Question, Reader, Response, Schedule, Vote, Weighting
 from aera.errors import AeraError, RunError, UpstreamError
+from aera.policies import rules
 from aera.policies.rules import UNREADABLE, Decision, Policy, confident_rule, is_weighted
 from aera.reading.task import NOTHING, Readability
 from aera.voting.rules import CONFIDENT, Rule, TraceWeights, find_winner, plain_vote
@@ -231,7 +232,7 @@ class Run:
             error=None if self.error is None else str(self.error),
             readability=Readability.of(self.question.id, self.prefix.responses, self.prefix.votes),
             text=winner.text if winner else None,
-            full_budget=self.prefix.schedule.last,
+            full_budget=rules.range_of(self.policy, self.prefix.schedule.last)[1],
             lacking=self._count_lacking(),
         )
 

@@ -175,7 +175,7 @@ def test_a_pool_has_its_truths_apart(sample: Aera, server: FakeUpstream, tmp_pat
     assert json.loads((tmp_path / "pool/truths.jsonl").read_text().splitlines()[0])["answer"] == "7"
     assert sorted({call.body["seed"] for call in server.calls}) == [9, 13]
     asked = len(server.calls)
-    assert "other settings" in refused(sample("--seed", 10), 2)
+    assert "other settings (seed, system, top_k)" in refused(sample("--seed", 10), 2)
     again = sample("--set", "top_k=20", "--seed", 9, "--system", "Be brief.")
     assert again.stdout == "pool: 24 responses, 24 were there already\n"
     assert len(server.calls) == asked
@@ -188,6 +188,13 @@ def test_replies_that_cannot_be_read_are_told_before_all_are_paid_for(
     done = sample("--responses", 24)
     assert (done.returncode, done.stderr.count("ONLY 0 %")) == (0, 2)
     assert done.stderr.index("ONLY 0 %") < done.stderr.index("readable: ")
+
+
+def test_a_pool_without_a_response_binds_nobody(sample: Aera, server: FakeUpstream) -> None:
+    server._faults = iter([Fault.status(404)] * 9)
+    assert "404" in refused(sample("--model", "wrong"), 1)
+    server._faults = iter(())
+    assert sample().returncode == 0
 
 
 def test_wrong_calls_of_sample_are_one_line_and_leave_nothing(sample: Aera, tmp_path: Path) -> None:
@@ -461,6 +468,8 @@ def test_what_is_said_at_the_end_is_the_sum_of_the_lines(spend: Aera) -> None:
 def test_at_most_so_many_samples_are_taken(spend: Aera) -> None:
     done = spend("--max-samples", 6, "--policy", "lead-99")
     assert {line["responses"] for line in lines(done.stdout)} == {6}
+    told = lines(spend("--policy", "lead-1+max6").stdout)
+    assert {line["full_budget"] for line in told} == {6}
     assert "--schedule sets another" in refused(spend("--max-samples", 99), 2)
 
 

@@ -196,7 +196,7 @@ def test_what_failed_is_noted_and_asked_for_again_and_the_old_pool_stays(tmp_pat
     noted = (tmp_path / "growing" / "failures.jsonl").read_text().splitlines()
     assert {json.loads(line)["error"] for line in noted} == {"no"}
     assert [*Pool.open(tmp_path)] == before
-    with pytest.raises(UsageError, match=r"other settings; continue with those in growing/plan"):
+    with pytest.raises(UsageError, match=r"\(responses\); continue with those in growing/plan"):
         sampled(tmp_path, 32)
     sampler = Stepping()
     grown = sampled(tmp_path, 16, sampler=sampler)
@@ -232,9 +232,9 @@ OTHER = [replace(QUESTIONS[0], text="else?"), *QUESTIONS[1:]]
 @pytest.mark.parametrize(
     ("plan", "questions", "sentence"),
     [
-        (replace(PLAN, sampler={"model": "other"}), QUESTIONS, "other settings"),
-        (replace(PLAN, seed=1), QUESTIONS, "other settings"),
-        (replace(PLAN, task=get_task("gsm8k")), QUESTIONS, "other settings"),
+        (replace(PLAN, sampler={"model": "other"}), QUESTIONS, r"other settings \(model\)"),
+        (replace(PLAN, seed=1), QUESTIONS, r"other settings \(seed\)"),
+        (replace(PLAN, task=get_task("gsm8k")), QUESTIONS, r"other settings \(task\)"),
         (replace(PLAN, responses=4), QUESTIONS, "was (sampled|begun) with other settings"),
         (PLAN, QUESTIONS[1:], "other questions"),
         (PLAN, OTHER, "other questions"),
