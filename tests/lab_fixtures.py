@@ -15,7 +15,7 @@ from aera import Pool, get_task
 from aera.arrays import Vectors
 from aera.lab import LossLimit, PaperLearner, Truths
 from aera.lab.build import BUILD_SHARES, Built, build
-from aera.lab.learning.paper import PaperModel, PaperTable, Perceptron
+from aera.lab.learning.paper import PaperModel, PaperTable
 from aera.pools.pool import HeldRecords, Plan, hold, write_pool
 
 
@@ -74,20 +74,20 @@ def pool_copy(bench: Bench, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def quick() -> PaperLearner:
     """The paper's learner with fits that end after a few epochs."""
-    return PaperLearner(perceptron=Perceptron(epochs=8))
+    return PaperLearner(epochs=8)
 
 
 @pytest.fixture(scope="session")
 def fitted(bench: Bench) -> PaperModel:
     """A gate fitted on the first forty questions."""
-    learner = PaperLearner(perceptron=Perceptron(epochs=60))
+    learner = PaperLearner(epochs=60)
     return learner.fit(bench.table, np.arange(40), held=np.arange(40, 60), seed=0)
 
 
 @pytest.fixture(scope="session")
 def built(bench: Bench) -> Built:
     """The paper's controller, built from the table with a generous limit."""
-    learner = PaperLearner(perceptron=Perceptron(epochs=20), shares=BUILD_SHARES)
+    learner = PaperLearner(epochs=20, shares=BUILD_SHARES)
     return build(learner, bench.table, LossLimit(0.5))
 
 

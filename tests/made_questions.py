@@ -11,7 +11,6 @@ from lab_fixtures import Letters
 
 from aera import BestOfN, Question, Record, Response, Schedule, get_task, lab
 from aera.arrays import Columns, Floats
-from aera.lab.learning.paper import Perceptron
 from aera.lab.replay import Dataset
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
 from aera.voting.weigher import Weigher
@@ -96,7 +95,7 @@ LEARNERS: dict[str, Any] = {
     "labels": lab.VoteLearner(),
     "majority": lab.VoteLearner("majority"),
     "scores": lab.VoteLearner("scores", best_of_n=BestOfN(Long())),
-    "paper": lab.PaperLearner(Letters(), perceptron=Perceptron(epochs=8)),
+    "paper": lab.PaperLearner(Letters(), epochs=8),
 }
 GOALS: dict[str, lab.LossLimit | lab.MostUtility] = {
     "labels": lab.limit_for(LEARNERS["labels"], 0.05),

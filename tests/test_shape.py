@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_739,
-    "classes": 172,
+    "code lines": 18_727,
+    "classes": 171,
     "longest import chain": 12,
     "lines of tests": 14_232,
-    "words of README and docs": 18_667,
+    "words of README and docs": 18_659,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,14 +1,18 @@
+import asyncio
 import re
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from commands import said
+from commands import refusal, said
 from foreign_questions import BUNDLED
+from lab_fixtures import Bench
 from rich.console import Console
 
-from aera import Pool
-from aera.lab import Truths, grade
+from aera import ASC, Controller, Pool, RecordedSampler
+from aera.errors import ProtocolError
+from aera.lab import Truths, grade, live_test, question_hashes
 from aera.lab.live import run_demo
 
 
@@ -37,3 +41,16 @@ def test_it_solves_over_http_and_shows_what_that_was_worth(
     assert "…" not in said("evaluate", out, "--all"), "no number is cut"
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", text), "nobody's terminal is steered"
     assert max(map(len, quiet.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
+
+
+def test_a_frozen_controller_is_tested_on_questions_it_never_saw(bench: Bench) -> None:
+    pool, sampler = bench.pool, RecordedSampler(bench.pool)
+    frozen, asked = Controller(pool.task, pool.schedule, ASC(0.9)), [*pool.questions.values()][:20]
+    done = asyncio.run(live_test(frozen, asked, bench.truths, sampler=sampler))
+    ours, full = done.scores, done.reference_scores
+    assert [each.responses for each in done.reference] == [32] * 20
+    assert done.difference().value == pytest.approx(100 * (ours - full).mean())
+    assert 20 < done.token_saving(prompts=False).value < 90
+    known = replace(frozen, fitted=frozenset(question_hashes(asked[3])))
+    test = live_test(known, asked, bench.truths, sampler=sampler)
+    assert asked[3].id in refusal(ProtocolError, asyncio.run, test)

@@ -190,22 +190,17 @@ class States:
 # --- the perceptron -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Perceptron:
-    """Hyper-parameters of a network and its fit; by default the paper's."""
-
-    hidden: tuple[int, int] = (64, 32)
-    dropout: float = 0.1
-    rate: float = 1e-3
-    decay: float = 1e-4
-    epochs: int = 300
-    patience: int = 25
-    """Epochs without a lower held-out loss after which a fit ends."""
-    batch: int = 256
+# As in the paper.
+HIDDEN = (64, 32)
+DROPOUT = 0.1
+RATE, DECAY, BATCH = 1e-3, 1e-4, 256
+EPOCHS = 300
+PATIENCE = 25
+"""Epochs without a lower held-out loss after which a fit ends."""
 
 
 def fit_network(
-    train: Examples, held: Examples, *, outputs: int, settings: Perceptron, seed: int
+    train: Examples, held: Examples, *, outputs: int, epochs: int = EPOCHS, seed: int
 ) -> tuple[Network, int, float]:
     """Train a perceptron; returns it with the epoch it is from and its held-out loss."""
     try:
@@ -229,9 +224,9 @@ def fit_network(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = _perceptron(torch, train[0].shape[1], outputs, settings)
+            model = _perceptron(torch, train[0].shape[1], outputs)
             loss = _loss(torch, float(train[1].mean()), outputs)
-            epoch, best = _descend(torch, model, loss, tensors(train), tensors(held), settings)
+            epoch, best = _descend(torch, model, loss, tensors(train), tensors(held), epochs)
     finally:
         torch.set_num_threads(threads)
     arrays = [each.detach().numpy().astype(np.float64) for each in model.parameters()]
@@ -240,12 +235,12 @@ def fit_network(
     return Network(layers=layers, weight=weight, bias=bias, **scale), epoch, best
 
 
-def _perceptron(torch: Any, inputs: int, outputs: int, settings: Perceptron) -> Any:
+def _perceptron(torch: Any, inputs: int, outputs: int) -> Any:
     """Two blocks of Linear, LayerNorm, GELU and dropout, and a linear end."""
     parts, width = [], inputs
-    for wide in settings.hidden:
+    for wide in HIDDEN:
         parts += [torch.nn.Linear(width, wide), torch.nn.LayerNorm(wide), torch.nn.GELU()]
-        parts.append(torch.nn.Dropout(settings.dropout))
+        parts.append(torch.nn.Dropout(DROPOUT))
         width = wide
     return torch.nn.Sequential(*parts, torch.nn.Linear(width, outputs))
 
@@ -264,14 +259,14 @@ def _loss(torch: Any, share: float, outputs: int) -> Any:
 
 
 def _descend(
-    torch: Any, model: Any, loss: Any, data: Any, test: Any, settings: Perceptron
+    torch: Any, model: Any, loss: Any, data: Any, test: Any, epochs: int
 ) -> tuple[int, float]:
     """Adam until the held-out loss has not fallen for a while; leaves the best weights in place."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings.rate, weight_decay=settings.decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE, weight_decay=DECAY)
     best, best_epoch, kept = float("inf"), 0, None
-    for epoch in range(1, settings.epochs + 1):
+    for epoch in range(1, epochs + 1):
         model.train()
-        for rows in torch.randperm(len(data[0])).split(settings.batch):
+        for rows in torch.randperm(len(data[0])).split(BATCH):
             optimizer.zero_grad()
             loss(model(data[0][rows]), data[1][rows]).backward()
             optimizer.step()
@@ -281,7 +276,7 @@ def _descend(
         if held < best - 1e-6:
             best, best_epoch = held, epoch
             kept = {name: value.clone() for name, value in model.state_dict().items()}
-        elif epoch - best_epoch >= settings.patience:
+        elif epoch - best_epoch >= PATIENCE:
             break
     if kept is not None:
         model.load_state_dict(kept)
@@ -383,8 +378,8 @@ class PaperLearner:
     """The paper's method: 55 inputs, a small perceptron, labels from residual utility."""
 
     encoder: Encoder = field(default_factory=StaticEncoder.load)
-    perceptron: Perceptron = field(default_factory=Perceptron)
     shares: tuple[float, float, float] = INNER
+    epochs: int = EPOCHS
     one_shot: bool = False
     """Whether to fit the one-shot head too."""
     rule: Rule = plain_vote
@@ -445,7 +440,7 @@ class PaperLearner:
                 for each in (rows, held)
             ]
             network, epochs, loss = fit_network(
-                *flat, outputs=outputs, settings=self.perceptron, seed=seed
+                *flat, outputs=outputs, epochs=self.epochs, seed=seed
             )
             return PaperGate(network, projection, self.encoder), epochs, loss
 

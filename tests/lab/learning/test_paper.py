@@ -1,6 +1,7 @@
 """The paper's learner: its labels, its evidence, its perceptron, and what they make together."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ from aera.network import Network
 from aera.paper.features import SCALARS
 from aera.pools.pool import HeldRecords
 
-QUICK = paper.Perceptron(epochs=8)
 FIT, HELD = np.arange(40), np.arange(40, 60)
 
 
@@ -174,14 +174,7 @@ def examples(count: int = 200, *, inputs: int = 6, seed: int = 0) -> paper.Examp
     return np.where(rng.random(rows.shape) < 0.05, np.nan, rows), targets
 
 
-def fit_network(
-    train: paper.Examples,
-    held: paper.Examples,
-    *,
-    seed: int = 0,
-    settings: paper.Perceptron = QUICK,
-) -> tuple[Network, int, float]:
-    return paper.fit_network(train, held, outputs=1, settings=settings, seed=seed)
+fit_network = partial(paper.fit_network, outputs=1, epochs=8, seed=0)
 
 
 def same(one: Network, other: Network) -> bool:
@@ -199,24 +192,20 @@ def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
 
 
 def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
-    train, once = examples(), paper.Perceptron(epochs=1)
-    one, *_ = fit_network(train, examples(80, seed=1), settings=once, seed=0)
-    other, *_ = fit_network(train, examples(30, seed=9), settings=once, seed=0)
+    one, *_ = fit_network(examples(), examples(80, seed=1), epochs=1)
+    other, *_ = fit_network(examples(), examples(30, seed=9), epochs=1)
     assert same(one, other)
 
 
 def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> None:
-    gate = quick.fit(bench.table, FIT, held=HELD, seed=0).gate
-    shapes = [layer.weight.shape for layer in gate.network.layers]
-    assert shapes == [(64, 55), (32, 64)]
-    assert gate.network.weight.shape == (1, 32)
-    assert PaperLearner().perceptron.dropout == 0.1
+    network = quick.fit(bench.table, FIT, held=HELD, seed=0).gate.network
+    shapes = [each.weight.shape for each in (*network.layers, network)]
+    assert shapes == [(64, 55), (32, 64), (1, 32)]
 
 
 def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
-    impatient = paper.Perceptron(epochs=200, patience=3)
     noise = (examples()[0], np.random.default_rng(0).permutation(examples()[1]))
-    _, epoch, loss = fit_network(noise, examples(80, seed=1), settings=impatient, seed=0)
+    _, epoch, loss = fit_network(noise, examples(80, seed=1), epochs=200)
     assert 1 <= epoch < 100
     assert np.isfinite(loss)
 
@@ -226,7 +215,7 @@ def test_it_ends_once_the_held_out_loss_no_longer_falls() -> None:
 def test_labels_of_one_class_do_not_break_the_fit(target: float, both: bool) -> None:
     train, held = examples(), examples(40, seed=1)
     alike = [(rows, np.full(len(targets), target)) for rows, targets in (train, held)]
-    network, _, loss = fit_network(alike[0], alike[1] if both else held, seed=0)
+    network, _, loss = fit_network(alike[0], alike[1] if both else held)
     assert np.isfinite(network.outputs(held[0])).all()
     assert np.isfinite(loss)
 
@@ -286,12 +275,10 @@ def test_without_truths_nothing_can_be_learned(bench: Bench) -> None:
 
 
 def test_a_model_makes_the_policy_of_every_family(bench: Bench, fitted: paper.PaperModel) -> None:
-    measured = fitted.values(bench.table, np.arange(40, 60))
-    assert next(iter(fitted.families(LossLimit()))) == "aera"
-    assert (
-        set(fitted.families(LossLimit())) == set(measured.values) == {"aera", *bench.table.families}
-    )
-    for family in fitted.families(LossLimit()).values():
+    families, seen = fitted.families(LossLimit()), fitted.values(bench.table, np.arange(40, 60))
+    assert [*families] == ["aera", *bench.table.families]
+    assert set(families) == set(seen.values)
+    for family in families.values():
         setting = family.settings[1]
         assert str(policy_at(family, setting, fitted.gate)) == family.label(setting)
 

@@ -20,7 +20,6 @@ from aera.files import palette
 from aera.lab import PaperLearner, write_report
 from aera.lab.build import Built
 from aera.lab.frontier import Prices
-from aera.lab.learning.paper import Perceptron
 from aera.lab.report import page
 from aera.lab.report.figures import reliability
 from aera.lab.report.page import Section, export_svg, make_sections, page_content
@@ -38,7 +37,7 @@ def replayed(bench: Bench, *, truths: bool = True, **settings: Any) -> Evaluatio
 @pytest.fixture(scope="session")
 def judged(bench: Bench) -> Evaluation:
     """The paper's gate, nested, so that every kind of section is there; fitted in a few epochs."""
-    quick = partial(PaperLearner, perceptron=Perceptron(epochs=8))
+    quick = partial(PaperLearner, epochs=8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aera.lab.api.PaperLearner", quick)
         return aera.evaluate(bench.records, protocol="nested", paper=True, max_loss=0.05)
