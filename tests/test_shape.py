@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_727,
     "classes": 171,
     "longest import chain": 12,
-    "lines of tests": 14_232,
+    "lines of tests": 14_189,
     "words of README and docs": 18_659,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -79,6 +79,10 @@ def test_a_pool_in_one_parquet_file_is_imported_and_a_folder_of_them_opens(writt
 def test_an_interrupted_pool_says_how_far_it_is(written: Path) -> None:
     found = json.loads(said("info", written / "interrupted", "--json"))
     assert (found["done"], found["wanted"], found["task"]["name"]) == (10, 24, "numeric")
+    assert (found["fewest"], found["most"], found["finished_questions"]) == (0, 8, 1)
+    shown = [said("info", written / name) for name in ("interrupted", "growing")]
+    assert "10 of 24 responses are there: 0 to 8 of 8 for each of 3 questions, 1 of " in shown[0]
+    assert "it is being grown" in shown[1]
     grown = json.loads(said("info", written / "growing", "--json"))["growing"]
     assert (grown["done"], grown["wanted"]) == (16, 24)
 

@@ -17,7 +17,6 @@ from streams import row_of, write_rows
 from aera import BestOfN, Controller, Fixed, Pool, Question, Record, Response, Schedule, get_task
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
-from aera.pools.log import Log
 from aera.pools.pool import Plan, write_pool
 
 NUMERIC = get_task("numeric")
@@ -77,40 +76,6 @@ def test_an_exported_pool_says_it_too(bench: Bench, tmp_path: Path) -> None:
     assert (ours["kind"], theirs["kind"]) == ("exported pool", "pool")
     for name in ("questions", "responses", "checkpoints", "tokens", "readability", "truths"):
         assert ours[name] == theirs[name]
-
-
-# --- on the way -----------------------------------------------------------------------------------
-
-
-def filled(out: Path, responses: int, calls: int) -> None:
-    """Bring a log two responses a call, all of which fail after so many calls."""
-    questions = [Question(f"q{i}", "?") for i in range(3)]
-    with Log(out, Plan(NUMERIC, responses, {"model": "m"}, 0), questions) as log:
-        for question in questions:
-            for places in log.missing(question, block=2):
-                said = Response("\\boxed{7}", 3) if calls > 0 else Response("", error="no")
-                log.add(question, places.start, [said] * len(places))
-                calls -= 1
-        log.seal()
-
-
-def test_a_pool_that_is_being_filled_says_how_far_it_is(tmp_path: Path) -> None:
-    filled(tmp_path, 4, calls=3)
-    found, shown = told(tmp_path), info(tmp_path)
-    assert (found["kind"], found["done"], found["wanted"]) == ("unfinished pool", 6, 12)
-    assert (found["fewest"], found["most"], found["finished_questions"]) == (0, 4, 1)
-    assert (found["failures"], found["readability"]["read"]) == (6, 6)
-    assert "6 of 12 responses are there: 0 to 4 of 4 for each of 3 questions" in shown
-    assert "6 failures" in shown
-
-
-def test_a_pool_that_grows_is_a_pool_and_says_how_far_it_is(tmp_path: Path) -> None:
-    filled(tmp_path, 2, calls=99)
-    filled(tmp_path, 4, calls=1)
-    found = told(tmp_path)
-    assert (found["kind"], found["responses"], found["responses_each"]) == ("pool", 6, 2)
-    assert (found["growing"]["done"], found["growing"]["wanted"]) == (8, 12)
-    assert "it is being grown" in info(tmp_path)
 
 
 # --- controllers ----------------------------------------------------------------------------------

@@ -195,6 +195,7 @@ def test_what_failed_is_noted_and_asked_for_again_and_the_old_pool_stays(tmp_pat
     assert sampled(tmp_path, 16, sampler=Stepping(fails=2)) is None
     noted = (tmp_path / "growing" / "failures.jsonl").read_text().splitlines()
     assert {json.loads(line)["error"] for line in noted} == {"no"}
+    assert told(tmp_path)["growing"]["failures"] == len(noted) > 0
     assert [*Pool.open(tmp_path)] == before
     with pytest.raises(UsageError, match=r"\(responses\); continue with those in growing/plan"):
         sampled(tmp_path, 32)

@@ -18,13 +18,12 @@ from made_questions import (
     made_table,
 )
 
-from aera import ASC, BestOfN, Question, Record, Response, lab
+from aera import BestOfN, Question, Record, Response, lab
 from aera.errors import ProtocolError, UsageError
 from aera.lab.calibrating.families import SCORE_FAMILY
 from aera.lab.learning.fit import fit_weigher
 from aera.policies.gate import Gated
 from aera.pools.pool import HeldRecords, VotedRecord, read_votes
-from aera.solving.run import replay
 from aera.voting.weigher import Weigher
 
 # --- right answers --------------------------------------------------------------------------------
@@ -46,20 +45,6 @@ def test_weights_are_left_out_where_traits_are_noise(seed: int) -> None:
     plain, seen = table.replay(rows), model.values(table, rows)
     np.testing.assert_array_equal(seen.values["asc"], plain.values["asc"])
     assert [*seen.records] == [table.records[row] for row in rows]
-
-
-def test_what_is_judged_live_is_what_was_measured() -> None:
-    """A decision taken prefix by prefix equals the one read from the dataset."""
-    data, rows = data_of("labels"), np.arange(40, 60)
-    model = LEARNERS["labels"].fit(data, np.arange(40), seed=0)
-    measured = model.values(data, rows).stored
-    for row, record in enumerate(measured.records):
-        prefixes = record.prefixes(SCHEDULE)
-        found = [model.gate.p_continue(prefix) for prefix in prefixes]
-        assert found == pytest.approx(measured.values[lab.GATE_FAMILY.name][row].tolist())
-        stop = replay(prefixes, ASC(0.8), task=data.task).prefix
-        column = lab.ASC_FAMILY.stops(measured.values[lab.ASC_FAMILY.name][[row]], 0.8)[0]
-        assert len(stop) == SCHEDULE.checkpoints[column]
 
 
 @pytest.mark.parametrize("max_loss", [0.0, 0.01, 0.05])
