@@ -25,7 +25,7 @@ BUDGET = {
     "classes": 171,
     "longest import chain": 12,
     "lines of tests": 14_189,
-    "words of README and docs": 18_659,
+    "words of README and docs": 18_644,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
