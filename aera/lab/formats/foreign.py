@@ -16,13 +16,13 @@ from aera.errors import PoolError
 from aera.files import to_line, whole_file
 from aera.lab.formats.rows import (
     Fields,
-    asked_in,
     read_reply,
     table_questions,
     whole_number,
     written,
 )
 from aera.lab.formats.sources import (
+    KNOWN,
     Row,
     Rows,
     need_field,
@@ -30,7 +30,6 @@ from aera.lab.formats.sources import (
     parse_object,
     read_lines,
     read_whole,
-    recognise,
 )
 from aera.pools.parquet import arrow
 from aera.reading.canonical import canonical_json
@@ -53,20 +52,13 @@ def read_lm_eval(file: Path) -> Rows:
                 f'{where}: "resps" holds no generated texts, so there is nothing to vote'
             )
         told = [{name: each.get(name) for name in ("text", "logprobs")} for each in rows]
-        question = _find_prompt(row, where=where)
-        yield where, {"id": name, "question": question, "target": row.get("target"),
-                      "responses": told}  # fmt: skip
-
-
-def _find_prompt(row: Row, *, where: str) -> str:
-    """The question alone where the document has it, else the whole prompt with its examples."""
-    document = row.get("doc")
-    alone = Fields(document if isinstance(document, dict) else {}, where).get("question")
-    if isinstance(alone, str) and alone.strip():
-        return alone
-    arguments = need_field(row, "arguments", dict, where=where)
-    first = need_field(arguments, "gen_args_0", dict, where=where)
-    return str(need_field(first, "arg_0", str, where=where))
+        document = row.get("doc")
+        asked = Fields(document if isinstance(document, dict) else {}, where).get("question")
+        if not isinstance(asked, str) or not asked.strip():  # then with the examples before it
+            arguments = need_field(row, "arguments", dict, where=where)
+            first = need_field(arguments, "gen_args_0", dict, where=where)
+            asked = need_field(first, "arg_0", str, where=where)
+        yield where, {"id": name, "question": asked, "target": row.get("target"), "responses": told}
 
 
 # --- Inspect --------------------------------------------------------------------------------------
@@ -92,14 +84,12 @@ def read_inspect(file: Path) -> Rows:
 
 def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
     """The epoch of a sample, and its row."""
-    text, system, *_ = asked_in(sample.get("input"))
     name = str(need_field(sample, "id", str, int, where=where))
     told, failed = sample.get("output"), sample.get("error")
     output: Row = told if isinstance(told, dict) else {}
     row = {
         "id": name,
-        "question": text if text.strip() else name,
-        "system": system,
+        "question": sample.get("input") or name,
         "choices": sample.get("choices"),
         "target": sample.get("target"),
     }
@@ -235,25 +225,14 @@ def _said(trouble: Any) -> str:
 
 def _requests(file: Path) -> dict[str, Row]:
     """What was asked, by the id of the line; equal prompts share the question of the first."""
-    if not file.is_file() or recognise(file) != "openai-batch":
-        asked = table_questions(file)
-        return {each.id: {**fields.row, "id": each.id, "n": None} for each, fields in asked}
-    requests: dict[str, Row] = {}
-    known: dict[str | None, str] = {}
-    for where, line in read_lines(file):
-        name = need_field(line, "custom_id", str, where=where)
-        body = need_field(line, "body", dict, where=where)
-        prompt = body.get("messages") or body.get("prompt")
-        (text, system, *_), count = asked_in(prompt), whole_number(body.get("n"))
-        if not text.strip():
-            raise PoolError(f"{where}: the request {name} holds no message of a user")
-        if name in requests:
-            raise PoolError(f"{where}: {name} comes a second time")
-        requests[name] = {
-            "id": known.setdefault(canonical_json(prompt), name),
-            "question": text,
-            "system": system,
-            "n": count if count and 0 < count <= MOST_CHOICES else 1,
+    requests, known = dict[str, Row](), dict[str | None, str]()
+    for asked, fields in table_questions(file, turns=True):
+        row, count = fields.row, whole_number(fields.row.get("n", 1))
+        told = [fields.get("question"), fields.get("messages"), asked.choices, asked.system]
+        requests[asked.id] = {
+            **{name: row[name] for name in row if name in KNOWN or "body" not in row},
+            "id": known.setdefault(canonical_json(told), asked.id),
+            "n": count if "body" in row and 0 < (count or 0) <= MOST_CHOICES else None,
         }
     return requests
 
@@ -285,8 +264,7 @@ def _batch_row(allocation: Row, *, where: str) -> Row:
     name = f"aera-{question_id}"
     row: Row = {"id": name, "custom_id": question_id, "response": None, "error": None}
     if allocation.get("error"):
-        failure = {"code": "upstream_error", "message": str(allocation["error"])}
-        return {**row, "error": failure}
+        return row | {"error": {"code": "upstream_error", "message": str(allocation["error"])}}
     answer = need_field(allocation, "answer", str, type(None), where=where)
     prompt = need_field(allocation, "prompt_tokens", int, where=where)
     completion = need_field(allocation, "completion_tokens", int, where=where)

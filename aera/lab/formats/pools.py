@@ -72,6 +72,10 @@ LONGEST = 63
 LONG = 200
 """Characters of a text that no two samples share by chance."""
 ALONE = "every question has one response, so there is nothing to vote on"
+BATCH = (
+    "a batch says neither what was asked nor what is right; --questions takes its input, or a "
+    "table of id (the custom_id), question and answer"
+)
 NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
 
@@ -139,9 +143,10 @@ def import_file(
         if truths:
             truths.save(folder)
         lines = [*tell_pool(pool.manifest, out), *doubts]
-        lines += seen.tell(pool.manifest, mapped, truths)
-        if read is read_batch:
-            lines.append("what was asked is not in the file; --questions takes the batch's input")
+        is_log = read in LOGS.values() or questions is not None
+        lines += seen.tell(pool.manifest, mapped, truths, is_log=is_log)
+        if read is read_batch or (questions and truths is None):
+            lines.append(BATCH)
     told = [*lines, *readability.lines(found)]
     return Imported(Pool.open(out), told, readability.warning(found))
 
@@ -191,11 +196,11 @@ class _Seen:
             yield from records
 
     def tell(
-        self, made: Manifest, mapped: Mapping[str, str], truths: Truths | None
+        self, made: Manifest, mapped: Mapping[str, str], truths: Truths | None, *, is_log: bool
     ) -> Iterator[str]:
         """What is to be known of it besides its truths, a sentence each."""
         unused = [each for each in self.columns if is_unknown(each, mapped)]
-        if truths is None and unused:
+        if truths is None and unused and not is_log:
             names = ", ".join(unused[:SHOWN_COLUMNS])
             yield f"columns without a use: {names}; --map answer=NAME says which is right"
         if self.silent:
@@ -214,7 +219,7 @@ class _Seen:
                 "takes all"
             )
         elif made.each == 1 < made.questions:
-            yield f"{ALONE}; --map id=NAME says which column tells questions apart"
+            yield ALONE if is_log else f"{ALONE}; --map id=NAME says which column tells them apart"
         if len(self.models) > 1:
             counts = ", ".join(f"{name} ({count:,})" for name, count in self.models.items())
             yield f"responses of {len(self.models)} models: {counts}; a pool is best of one model"

@@ -99,8 +99,8 @@ class Fields:
     @classmethod
     def of(cls, row: Row, where: str, mapped: Mapping[str, str] = NONE) -> "Fields":
         """A row of a file: its names in any letters, also inside a request or a reply."""
-        if isinstance(row.get("request"), dict):
-            row = {**row["request"], **row}
+        for asked in (row.get("request"), row.get("body")):
+            row = {**asked, **row} if isinstance(asked, dict) else row
         if is_reply(row) and "choices" not in mapped.values():
             rest = {name: row[name] for name in row if name not in ("id", "choices")}
             row = {**rest, "response": row}
@@ -661,7 +661,7 @@ def read_exam(
 
 
 def table_questions(
-    path: Path, columns: Mapped = (), *, plain: bool = False
+    path: Path, columns: Mapped = (), *, plain: bool = False, turns: bool = False
 ) -> Iterator[tuple[Question, Fields]]:
     """Every question of a table with its row; one without an id is called by its place."""
     if not path.is_file():
@@ -676,10 +676,8 @@ def table_questions(
         fields = Fields.of(row, where, mapped)
         question, before, _ = _question_of(fields)
         question = _named(question, where.rpartition(" ")[2])
-        if before:
-            raise PoolError(
-                f"{where}: a conversation of several turns cannot be asked as a question"
-            )
+        if before and not turns:
+            raise PoolError(f"{where}: a conversation of several turns cannot be asked")
         if len(question.choices) > len(LETTERS):
             raise PoolError(f"{where}: it has more than {len(LETTERS)} choices")
         if question.id in known:

@@ -30,7 +30,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "messages": "messages conversations conversation",
         "system": "system system_prompt",
         "id": "id question_id qid doc_id problem_id prompt_id unique_id task_id example_id "
-        "sample_id request_id",
+        "sample_id request_id custom_id",
         "choices": "choices options",
         "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt "
         "expected_answer expected reference_answer correct reference",

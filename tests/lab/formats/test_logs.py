@@ -118,6 +118,8 @@ def test_questions_by_id_bring_their_truths_and_what_is_missing_failed(tmp_path:
     pool = imported(OUTPUT, tmp_path / "pool", questions=questions)
     assert Truths.open(pool.path) == Truths(dict.fromkeys(names, "7"))
     assert list(pool)[3].responses == (Response("", error="the batch gave no reply"),) * 4
+    alike = write_rows(tmp_path / "alike.jsonl", [{**row, "question": "?"} for row in rows])
+    assert [len(r.responses) for r in imported(OUTPUT, tmp_path / "one", questions=alike)] == [16]
 
 
 def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
     found = brought(tmp_path, [*rows, good], task="numeric")
     pool, told = found.pool, "\n".join(found.lines)
     assert "nothing came back to 4 questions: no response (no response), status 500 (sta" in told
-    assert "what was asked is not in the file; --questions takes the batch's input" in told
+    assert "a batch says neither what was asked nor what is right; --questions takes its" in told
     errors = {each.question.id: each.responses[0].error for each in pool}
     assert errors == {"good": None, **{said: said for said in failed}}
 
