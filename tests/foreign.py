@@ -19,13 +19,14 @@ TEXTS = {
 
 
 def brought(folder: Path, content: Any, name: str = "rows.jsonl", **options: Any) -> Imported:
-    """What an import finds in a file of these rows, or of this content."""
+    """What an import finds in a file of these rows, or of this content; a second one goes apart."""
     file = folder / name
     if isinstance(content, list):
         content = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in content)
     data = content if isinstance(content, bytes) else content.encode()
     file.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return import_file(file, folder / "pool", **options)
+    out = folder / ("again" if (folder / "pool").exists() else "pool")
+    return import_file(file, out, **options)
 
 
 def imported(path: Path, out: Path, **options: Any) -> Pool:

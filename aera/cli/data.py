@@ -12,11 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from aera.cli.options import (
-    SILENT,
-    advise,
     argument,
     as_set,
-    diagnose,
     grouped,
     key_option,
     load_controller,
@@ -26,7 +23,7 @@ from aera.cli.options import (
     without_password,
 )
 from aera.core import Question
-from aera.errors import AeraError, UpstreamError, UsageError, check_count
+from aera.errors import UsageError, check_count
 from aera.policies.rules import DESCRIPTIONS, LIMITS, parse_policy
 from aera.pools.log import FAILURES, count_dropped
 from aera.pools.log import drop as drop_from
@@ -43,22 +40,16 @@ def import_(
     out: Path = option("Directory the pool is written to.", default=...),
     task: str | None = option("Task by which answers are read (aera tasks); else the file's own."),
     format_name: str | None = option(
-        "jsonl, json, csv, tsv, lm-eval, inspect, openai-batch or parquet; recognised "
-        "where not given.",
+        "jsonl, json, csv, tsv, parquet, lm-eval, inspect or openai-batch; else it is recognised.",
         "--format",
     ),
     questions: Path | None = option("For openai-batch: the batch's input, or questions by id."),
     columns: list[str] | None = option(
-        "Column of the file that holds what we call question, messages, system, id, "
-        "choices, answer (the right one), group, responses, text, response_answer, tokens or "
-        "index. May be repeated.",
+        "A column under another name, as question=asked or question=item.question; repeatable.",
         "--map",
-        metavar="OURS=THEIRS",
     ),
     responses: int | None = option(
-        "Responses a question needs, those with fewer are left out; else the number that "
-        "keeps most responses.",
-        min=1,
+        "Responses a question needs to count; else the number that keeps most responses.", min=1
     ),
 ) -> None:
     """Bring recorded responses into a pool: JSON, CSV, Parquet, or logs of other programs."""
@@ -169,20 +160,12 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
 
     from aera.sampling.client import Endpoint, Upstream
 
-    endpoint = Endpoint(address, api_key_env, tries=1, timeout=60)
-
     async def probe() -> Told:
-        if (problem := await diagnose(endpoint, [model])).endswith(SILENT):
-            raise AeraError(problem)  # found out in seconds
-        async with Upstream(endpoint) as upstream:
+        async with Upstream(Endpoint(address, api_key_env, tries=1)) as upstream:
             return await upstream.probe(model)
 
-    try:
-        found = asyncio.run(probe())
-    except UpstreamError as error:
-        raise AeraError(f"{error}{advise(endpoint, model, str(error))}") from None
     place = without_password(address)
-    told = {"kind": "model server", "path": place, "model": model, **found}
+    told = {"kind": "model server", "path": place, "model": model, **asyncio.run(probe())}
     takes = "several" if told["takes_n"] else "one only, so each response is a call of its own"
     lines = (
         f"{place}: a model server, asked for {model}",

@@ -58,9 +58,7 @@ def test_import_then_evaluate_then_json(aera: Aera, rows: Path, tmp_path: Path) 
         ("demo --questions 0", 2, "--questions"),
         ("evaluate rows.jsonl.gz", 1, 'rows.jsonl.gz" --out pool'),
         ("evaluate damaged", 1, "responses-00000.jsonl.gz"),
-        ("import none.jsonl --out new", 2, "no file"),
         ("import rows.jsonl.gz --out new --task cookery", 2, "cookery"),
-        ("import rows.jsonl.gz --out pool", 2, "exists already"),
         ("import half.jsonl --task numeric --out new", 1, "half.jsonl, line 2: not JSON"),
     ],
 )

@@ -312,8 +312,8 @@ def _choose_reader(
     if isinstance(place, Path) and (place / MANIFEST).is_file():
         raise UsageError(f'"{place}" is a pool already: aera evaluate "{place}"')
     is_folder = isinstance(place, str) or place.is_dir()
-    if is_folder and (found != "parquet" or not table_files(place)):
-        raise UsageError(f'"{show_address(place)}" holds no Parquet or Arrow file to import')
+    if is_folder and found != "json" and (found != "parquet" or not table_files(place)):
+        raise UsageError(f'"{show_address(place)}" holds no Parquet, Arrow or JSON: name a file')
     if mapped and not told and found in ("lm-eval", "openai-batch"):
         found = "jsonl"
     if questions and found != "openai-batch":

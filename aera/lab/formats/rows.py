@@ -109,6 +109,8 @@ class Fields:
             plain = plain_name(name) if isinstance(name, str) else name
             rename = plain in KNOWN and name not in mapped.values()
             tidy[plain if rename and plain not in row and plain not in tidy else name] = value
+        flat = cls(tidy, where)._flat() if mapped else {}
+        tidy |= {path: flat[path] for path in mapped.values() if path in flat}
         return cls(tidy, where, mapped)
 
     def numbered(self) -> list[Any]:
@@ -152,21 +154,27 @@ class Fields:
     def _guess(self, key: str) -> str:
         """Which column it may be: a list of responses, several with a number, the longest text."""
         asked = {self.name(each) for each in ("question", "messages", "choices")}
-        rest = {n: v for n, v in self.row.items() if n not in asked and n.isprintable()}
+        rest = {n: v for n, v in self._flat().items() if n not in asked and n.isprintable()}
         texts = {name: len(value) for name, value in rest.items() if isinstance(value, str)}
         if key == "text":
             if lists := [name for name, value in rest.items() if listed(value)]:
                 return f"responses={lists[0]}"
-            several = [name for name in rest if len(numbered_like(name, rest)) > 1]
-            if several:
-                first = next((name for name in several if name in texts), several[0])
-                count = len(numbered_like(first, rest))
-                return f"responses={first}, which takes all {count} numbered like it"
+            for name in (*texts, *rest):
+                if (count := len(numbered_like(name, rest))) > 1:
+                    return f"responses={name}, which takes all {count} numbered like it"
         said = [name for name in texts if " " in rest[name]]
         return f"{key}={max(said, key=texts.__getitem__) if said else 'NAME'}"
 
+    def _flat(self) -> Row:
+        """The row with what its objects hold, by the names that --map takes."""
+        flat: Row = {}
+        for name, value in self.row.items():
+            inside = value.items() if isinstance(value, dict) else ()
+            flat |= {f"{name}.{key}": each for key, each in inside} or {name: value}
+        return flat
+
     def _names(self) -> str:
-        names = [shown_name(str(name)) for name in self.row]
+        names = [shown_name(str(name)) for name in self._flat()]
         more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
         return ", ".join(names[:SHOWN_COLUMNS]) + more if names else "none"
 
@@ -434,7 +442,7 @@ def _are_several(text: Any) -> bool:
 def is_reply(value: object) -> bool:
     """Whether this is a completion as a server gives it, with choices that say something."""
     choices = value.get("choices") if isinstance(value, dict) else None
-    return is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices or ())
+    return is_objects(choices) and any({"message", "finish_reason"} & {*c} for c in choices)
 
 
 def _several(fields: Fields, told: list[Any]) -> list[Response]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from aera.errors import PoolError
 from aera.files import open_bytes
@@ -46,6 +46,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What a column may be called; the first that holds anything counts."""
 KNOWN = {name for names in NAMES.values() for name in names}
+ASKS = {*NAMES["question"], *NAMES["messages"]}
 HEAD = 50
 """Lines after the first that are looked at to recognise a file, and rows to tell grades."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -80,10 +81,8 @@ def parse_object(text: str | bytes, *, where: str) -> Row:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        hint = ""
-        if ", line " in where:
-            hint = "; on each line there must be a whole object of JSON, as json.dumps writes it"
-        raise PoolError(f"{where}: not JSON ({error}){hint}") from None
+        hint = "; on each line there must be a whole object of JSON, as json.dumps writes it"
+        raise PoolError(f"{where}: not JSON ({error}){hint * (', line ' in where)}") from None
     return need_object(value, where=where)
 
 
@@ -124,10 +123,17 @@ def read_lines(file: Path, *, plain: bool = False) -> Rows:
 
 
 def read_list(file: Path) -> Rows:
-    """The objects of one JSON list, or of an object that has them by id or in a list of its own."""
+    """The objects of one JSON list, or of an object that has them by id or in a list of its own.
+
+    Of a folder it is what all its files of JSON hold.
+    """
+    if file.is_dir():
+        for each in sorted(file.glob("*.json*")):
+            yield from SOURCES.get(recognise(each), read_lines)(each)
+        return
     items = read_whole(file)
     if isinstance(items, dict):
-        items = _items(items) or items
+        items = _items(items) or [items]
     if not isinstance(items, list):
         raise PoolError(f"{file.name}: a JSON list is needed, but got {type(items).__name__}")
     for number, value in enumerate(items, start=1):
@@ -136,16 +142,20 @@ def read_list(file: Path) -> Rows:
 
 
 def _items(content: Row) -> list[Any]:
-    """The rows an object holds, perhaps itself."""
-    lists = [each for each in content.values() if is_objects(each)]
-    if {*content} & {*NAMES["question"], *NAMES["messages"]}:
-        return [content]
-    if all(isinstance(each, dict) for each in content.values()):
+    """The rows an object holds, perhaps itself; also as pandas and wandb write tables."""
+    columns, rows, values = content.get("columns"), content.get("data"), [*content.values()]
+    if isinstance(columns, list) and isinstance(rows, list) and {*map(type, rows)} == {list}:
+        return [dict(zip(map(str, columns), row, strict=False)) for row in rows]
+    if is_objects(values) and not KNOWN & {*content}:
         return [{"id": name, **each} for name, each in content.items()]
-    return lists[0] if len(lists) == 1 else []
+    if is_objects(values) and len({*map(tuple, values)}) == 1:  # each column has the same rows
+        cells = zip(*(each.values() for each in values), strict=True)
+        return [dict(zip(content, row, strict=True)) for row in cells]
+    found = [each for each in values if is_objects(each)]
+    return [content] if ASKS & {*content} else found[0] if len(found) == 1 else []
 
 
-def is_objects(value: object) -> bool:
+def is_objects(value: object) -> TypeGuard[list[Row]]:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
@@ -157,7 +167,8 @@ def read_csv(file: Path) -> Rows:
     csv.field_size_limit(2**31 - 1)
     text = text_lines(file, newline="")
     begin, head = next(((n, line) for n, line in enumerate(text, 1) if line.strip()), (1, ""))
-    lines = csv.reader(chain([head], text), delimiter=_separator(head), strict=True)
+    mark = _separator(head)
+    lines = csv.reader(chain([head], text), delimiter=mark, strict=True)
     above = begin - 1
     try:
         names = [name.strip() for name in next(lines, [])]
@@ -174,6 +185,9 @@ def read_csv(file: Path) -> Rows:
                 raise PoolError(
                     f"{where}: it has {len(cells)} cells, but the first line {len(names)}"
                 )
+            marks = {line.count("\t") for line in "\t".join(cells).split("\n")}
+            if mark == "\t" and marks == {len(names) - 1} and "\n" in "".join(cells):
+                raise PoolError(f"{where}: a stray quote swallows rows; double it, or save JSON")
             yield where, {name: cell or None for name, cell in zip(names, cells, strict=True)}
     except csv.Error as error:
         raise PoolError(f"{file.name}, line {begin}: no CSV ({error})") from None
@@ -231,7 +245,10 @@ SOURCES: dict[str, Callable[[Path], Rows]] = {
 def recognise(file: Path) -> str:
     """The format a file seems to be in; JSON lines where nothing else fits."""
     suffix = PurePath(file.name.lower().removesuffix(".gz")).suffix
-    if file.is_dir() or suffix == ".arrow":
+    if file.is_dir():
+        has_tables = any(each.suffix in (".parquet", ".arrow") for each in file.rglob("*"))
+        return "json" if any(file.glob("*.json*")) and not has_tables else "parquet"
+    if suffix == ".arrow":
         return "parquet"
     with file.open("rb") as opened:
         magic = opened.read(4)
@@ -261,13 +278,13 @@ def _recognise_line(line: str, head: str) -> str:
         return "lm-eval"
     if {"version", "eval", "samples"} <= keys or (row is None and '"eval": {' in head):
         return "inspect"
-    if keys and not keys & KNOWN and _items(row):
+    rows = _items(row) if keys else []
+    if rows and (not keys & KNOWN or (rows[0] is not row and ASKS & {*rows[0]})):
         return "json"
     mark = _separator(line)
     cells = {plain_name(cell.strip(' "\r\n')) for cell in line.split(mark)}
-    asks = cells & {*NAMES["question"], *NAMES["messages"]}
     table = row is None and line.lstrip()[:1] != "{" and mark in line
-    return "csv" if table and asks else "jsonl"
+    return "csv" if table and cells & ASKS else "jsonl"
 
 
 @lru_cache(1024)

@@ -70,7 +70,6 @@ def test_truths_that_are_missing_or_cannot_be_read_are_told(tmp_path: Path) -> N
         'd (\'["1","2"]\' is no numeric answer)'
     )
     row = {"question": "?", "options": ["tea", "milk"], "answer": "milk", "responses": ["B"]}
-    (tmp_path / "pool").rename(tmp_path / "first")
     pool = brought(tmp_path, [row], task="choice").pool
     assert Truths.open(pool.path) == Truths({"0": "B"})
 
@@ -299,8 +298,6 @@ TEXT = {"text": "", "tokens": 1}
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("wide", "{", "not JSON"),
-        ("wide", "[1]", "a JSON object is needed, but got list"),
         ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
         ("wide", {"id": "a"}, "the question a comes a second time"),
         ("wide", {"question": 3}, 'the field "question" is 3'),
@@ -327,10 +324,10 @@ TEXT = {"text": "", "tokens": 1}
         ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Any, message: str) -> None:
+def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Row, message: str) -> None:
     write, good, other, place = KINDS[kind]
     file = tmp_path / ("rows.parquet" if kind == "table" else "rows")
-    write(file, [good, change if isinstance(change, str) else {**other, **change}])
+    write(file, [good, {**other, **change}])
     named = {"format_name": kind} if kind in ("lm-eval", "inspect") else {}
     said = refused(file, tmp_path / "pool", **named)
     assert said.startswith(f"{file.name}, {place}")
@@ -355,6 +352,7 @@ EVAL = (DATA / "inspect.eval").read_bytes()
         ("f.csv", b'question,text\n1,2\n"1,2\n', "f.csv, line 3: no CSV (unexpected end of"),
         ("f.csv", b'question,text\n"1"x,2\n', "f.csv, line 2: no CSV ("),
         ("f.csv", b'question,text\n"1\n\n2",3\n\xe9,2\n', "f.csv, line 5: cannot be read"),
+        ("f.tsv", b'id\tquestion\ttext\n1\t"a\tb\n2\tc"\td\n', "f.tsv, line 2: a stray quote"),
         ("f.csv", b'\n\nquestion,text\n"1\n2",3\n4\n', "f.csv, line 6: it has 1 cells"),
         ("f.json", b'{\n "eval": {}\n}', 'f.json: the field "samples" is missing'),
         ("f.json", b'{\n "eval": {}, "samples": [1]\n}', "f.json, sample 0: a JSON object is need"),
@@ -397,12 +395,21 @@ def test_what_nobody_could_use_is_refused(
 def test_a_missing_file_an_empty_folder_and_a_place_in_use_are_refused(tmp_path: Path) -> None:
     assert "there is no file" in refused(tmp_path / "none", tmp_path / "pool")
     (tmp_path / "empty").mkdir()
-    assert "holds no Parquet or Arrow" in refused(tmp_path / "empty", tmp_path / "pool")
+    assert "holds no Parquet, Arrow or JSON: name a file" in refused(
+        tmp_path / "empty", tmp_path / "pool"
+    )
     (tmp_path / "empty" / "manifest.json").write_text("{}")
     assert "is a pool already: aera evaluate" in refused(tmp_path / "empty", tmp_path / "pool")
     in_lines(tmp_path / "rows", [WIDE])
     for taken in (tmp_path / "empty", tmp_path / "rows"):
         assert "exists already" in refused(tmp_path / "rows", taken)
+
+
+def test_a_folder_of_json_is_read_file_by_file(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for name in "ab":
+        (tmp_path / "runs" / f"{name}.json").write_text(json.dumps({**WIDE, "id": name}, indent=1))
+    assert [*import_file(tmp_path / "runs", "pool", task="numeric").pool.questions] == ["a", "b"]
 
 
 def test_a_named_format_is_believed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from foreign import brought
 
 from aera import Question, Response, get_task
-from aera.errors import AeraError, PoolError
+from aera.errors import AeraError
 from aera.lab import Truths
 from aera.lab.formats.rows import Entry, read_exam, read_questions, read_rows
 from aera.lab.formats.sources import NAMES
@@ -166,9 +166,9 @@ def test_a_column_that_is_empty_gives_way_to_the_next() -> None:
 
 
 def test_mapped_columns_count_before_the_usual_ones() -> None:
-    row = {"question": "no", "q": "?", "t": "7", "name": "a", "k": "g"}
+    row = {"question": "no", "item": {"q": "?", "run": 1}, "t": "7", "name": "a", "k": "g"}
     row["r"] = [{"said": "x", "n": 3}]
-    mapped = {"question": "q", "responses": "r", "text": "said", "tokens": "n", "answer": "t"}
+    mapped = {"question": "item.q", "responses": "r", "text": "said", "tokens": "n", "answer": "t"}
     entry = only(row, **mapped, id="name", group="k")
     assert entry.question == Question("a", "?", group="g")
     assert (entry.responses, entry.truth) == ((Response("x", 3),), "7")
@@ -227,10 +227,8 @@ def test_a_table_is_read_and_its_answers_stay_behind(tmp_path: Path, name: str, 
     assert read_questions(tmp_path / name) == asked
 
 
-def test_a_table_without_a_question_is_refused_unless_it_is_mapped(tmp_path: Path) -> None:
+def test_a_question_of_another_name_is_mapped(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("asked,answer\n1+1?,2\n")
-    with pytest.raises(PoolError, match="there is no question"):
-        read_questions(tmp_path / "q.csv")
     mapped = read_questions(tmp_path / "q.csv", ["question=asked"])
     assert mapped == [Question("2", "1+1?")]
 
@@ -291,6 +289,9 @@ CALLS = [requested(f"{a}{p}", p, a) for a in (7, 8) for p in (TOM, SIX)]
 SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "capitals.jsonl": ([{name.title(): value for name, value in ROW.items()}], {"0": 2}),
     "by_id.json": (json.dumps({"tom": ROW, "six": OTHER}), {"tom": 2, "six": 2}),
+    "table.json": (json.dumps({"columns": [*ROW], "data": [[*ROW.values()]]}), {"0": 2}),
+    "columns.json": (json.dumps({name: {"0": each} for name, each in ROW.items()}), {"0": 2}),
+    "nested.json": (json.dumps({"acc": {"x": 1}, "samples": [ROW]}), {"0": 2}),
     "in_data.json": (json.dumps({"meta": {"model": "m"}, "data": [ROW]}, indent=1), {"0": 2}),
     "alone.json": (json.dumps(ROW, indent=1), {"0": 2}),
     "pretty.jsonl": ("\n".join(json.dumps(r, indent=2) for r in (ROW, OTHER)), {"0": 2, "1": 2}),
@@ -334,7 +335,6 @@ def test_the_numbered_column_that_is_suggested_stands_for_all_of_its_kind(
     [record] = found.pool
     votes = record.read(get_task("numeric")).votes
     assert [vote.answer for vote in votes] == ["7", "8"]
-    (tmp_path / "pool").rename(tmp_path / "first")
     one = [told.replace("responses", "text"), "answer=right"]
     row = {**{each: str(told) for each, told in rows[0].items()}, "right": "7"}
     again = brought(tmp_path, [row], task="numeric", columns=one)
@@ -371,7 +371,6 @@ def test_thinking_apart_from_the_text_is_kept_and_has_tokens(tmp_path: Path) -> 
     assert [vote.answer for vote in record.read(get_task("numeric")).votes] == ["7", "8", None, "7"]
     assert [each.tokens for each in record.responses] == [36, 36, 6, 1]
     row = {"problem": TOM, "responses": BOXES, "reasoning_content": ["hm " * 40] * 2}
-    (tmp_path / "pool").rename(tmp_path / "first")
     [beside] = brought(tmp_path, [row], task="numeric").pool
     assert beside.responses == record.responses[:2]
 
@@ -395,7 +394,6 @@ def test_an_answer_beside_a_target_is_the_models_and_that_is_told(
         f'the column "answer" is taken for the {kind} of the model, and "target" for what is '
         f"right; --map {key}=answer says otherwise"
     )
-    (tmp_path / "pool").rename(tmp_path / "first")
     again = brought(tmp_path, table, "table.csv", task="numeric", columns=[f"{key}=answer"])
     assert Truths.open(again.pool.path) == Truths({"0": "7"})
 
@@ -437,11 +435,10 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.pkl", b"\x80\x04]", "is a pickle, which is not read; save it as JSON lines"),
         ("a.xlsx", b"PK\x03\x04", "is a spreadsheet, which is not read; save it as CSV"),
         ("a.jsonl", "{'question': 'x'}\n", "line 1: not JSON .* as json.dumps writes it"),
-        ("a.txt", "RequestOutput(request_id=0)\n", "line 1: not JSON .* as json.dumps writes it"),
         ("a.jsonl", [json.dumps(json.dumps(ROW))], "a JSON object is needed, but got str"),
         ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
-        ("a.jsonl", [requested("a", None, 7)], "there is no question"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
+        ("a.jsonl", [{"item": ASKED, "n": 1}], "question=NAME; there are item.messages, n$"),
         ("a.jsonl", [ROW | {"reasoning_content": ["hm"]}], "reasoning_content.* no list of 2"),
         ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
         ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
