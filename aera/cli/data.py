@@ -12,8 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from aera.cli.options import (
+    SILENT,
+    advise,
     argument,
     as_set,
+    diagnose,
     grouped,
     key_option,
     load_controller,
@@ -23,7 +26,7 @@ from aera.cli.options import (
     without_password,
 )
 from aera.core import Question
-from aera.errors import UsageError, check_count
+from aera.errors import AeraError, UpstreamError, UsageError, check_count
 from aera.policies.rules import DESCRIPTIONS, LIMITS, parse_policy
 from aera.pools.log import FAILURES, count_dropped
 from aera.pools.log import drop as drop_from
@@ -160,12 +163,20 @@ def _ask(address: str, model: str, api_key_env: str) -> tuple[Told, Iterator[str
 
     from aera.sampling.client import Endpoint, Upstream
 
+    endpoint = Endpoint(address, api_key_env, tries=1, timeout=60)
+
     async def probe() -> Told:
-        async with Upstream(Endpoint(address, api_key_env, tries=1)) as upstream:
+        if (problem := await diagnose(endpoint, [model])).endswith(SILENT):
+            raise AeraError(problem)  # found out in seconds
+        async with Upstream(endpoint) as upstream:
             return await upstream.probe(model)
 
+    try:
+        found = asyncio.run(probe())
+    except UpstreamError as error:
+        raise AeraError(f"{error}{advise(endpoint, model, str(error))}") from None
     place = without_password(address)
-    told = {"kind": "model server", "path": place, "model": model, **asyncio.run(probe())}
+    told = {"kind": "model server", "path": place, "model": model, **found}
     takes = "several" if told["takes_n"] else "one only, so each response is a call of its own"
     lines = (
         f"{place}: a model server, asked for {model}",
