@@ -16,6 +16,7 @@ from aera.errors import PoolError
 from aera.files import to_line, whole_file
 from aera.lab.formats.rows import (
     Fields,
+    as_openai_ends,
     read_reply,
     table_questions,
     whole_number,
@@ -70,8 +71,6 @@ _DAMAGED = (
     *(NotImplementedError, RuntimeError, ValueError, MemoryError),  # unknown, locked, foreign, huge
 )
 """What is raised over an archive that is not whole."""
-_FINISH = {"max_tokens": "length", "model_length": "length"}
-"""Its names for what OpenAI calls otherwise."""
 
 
 def read_inspect(file: Path) -> Rows:
@@ -111,13 +110,13 @@ def _choice(choice: Any) -> Any:
     """A choice in OpenAI's words; what the model thought stands in parts of its content."""
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
         return choice
-    content, reason = choice["message"].get("content"), choice.get("stop_reason")
+    content = choice["message"].get("content")
     parts = content if isinstance(content, list) else []
     thought = [part.get("reasoning") for part in parts if isinstance(part, dict)]
     reasoning = "".join(each for each in thought if isinstance(each, str))
     return {
         "message": {"content": content, "reasoning": reasoning},
-        "finish_reason": _FINISH.get(reason, reason) if isinstance(reason, str) else None,
+        "finish_reason": as_openai_ends(choice.get("stop_reason")),
     }
 
 

@@ -235,16 +235,13 @@ def _reopened(entry: Entry, task: Task, sampler: Json) -> Entry:
     marker = opened_by_prompt(entry.question.text, texts, own)
     if marker is None:
         return entry
-    cut = [
-        each.finish_reason in (None, "length") and bool(each.text) and not is_marked(each.text, own)
-        for each in entry.responses
-    ]
-    pairs = zip(entry.responses, cut, strict=True)
-    sampler["cut_in_thinking"] = sampler.get("cut_in_thinking", 0) + sum(cut)
-    responses = (
-        replace(each, text=marker + each.text, finish_reason="length") if inside else each
-        for each, inside in pairs
-    )
+    responses = []
+    for each in entry.responses:
+        is_open = bool(each.text) and each.finish_reason in (None, "length")
+        cut = is_open and not is_marked(each.text, own)
+        sampler["cut_in_thinking"] = sampler.get("cut_in_thinking", 0) + cut
+        whole = replace(each, text=marker + each.text, finish_reason="length") if cut else each
+        responses.append(whole)
     return replace(entry, responses=tuple(responses))
 
 

@@ -50,6 +50,8 @@ Mapped = Mapping[str, str] | Iterable[str]
 
 THOUGHT = "reasoning_content"
 """Where DeepSeek, and who follows it, keeps thinking apart from the text."""
+_CUT = ("MAX_TOKENS", "max_tokens", "model_length", "max_length", "max_new_tokens")
+"""What others say of a response that was cut off."""
 _OF_RESPONSES = {"model", "task", "trace", "logprobs", THOUGHT, *RESPONSE_FIELDS, *SOMETIMES}
 MAYBE = ("correct", "reference")
 """Columns that may as well hold something else than what is right."""
@@ -451,15 +453,18 @@ def _several(fields: Fields, told: list[Any]) -> list[Response]:
     if None not in places:
         told = [each for _, _, each in sorted(zip(places, range(len(told)), told, strict=True))]
     read: list[Response] = []
-    thoughts = listed(fields.row.get(THOUGHT)) or [None] * len(told)
-    if len(thoughts) != len(told):
-        raise bad_field(fields.row, THOUGHT, f"list of {len(told)}", where=fields.where)
-    for place, (each, thought) in enumerate(zip(told, thoughts, strict=True)):
+    lists: dict[str, list[Any]] = {}
+    for key, name in ((THOUGHT, THOUGHT), ("finish_reason", fields.name("finish_reason"))):
+        lists[key] = listed(given(fields.row, name)) or [None] * len(told)
+        if len(lists[key]) != len(told):
+            raise bad_field(fields.row, name or key, f"list of {len(told)}", where=fields.where)
+    for place, each in enumerate(told):
         where = f"{fields.where}, response {place}"
         if is_reply(each):
             read += read_reply(each, where=where)
         else:
-            read.append(_response(each, where, fields.mapped, thought))
+            about = {key: values[place] for key, values in lists.items()}
+            read.append(_response(each, where, fields.mapped, about))
     prompt = listed(fields.row.get("prompt_token_ids"))
     if prompt and read and not any(response.prompt_tokens for response in read):
         read[0] = replace(read[0], prompt_tokens=len(prompt))
@@ -469,22 +474,21 @@ def _several(fields: Fields, told: list[Any]) -> list[Response]:
 
 def read_reply(reply: Row, *, where: str) -> list[Response]:
     """The responses of a completion in OpenAI's words."""
-    try:
-        choices = sorted(
-            reply["choices"], key=lambda c: int(c.get("index", 0)) if isinstance(c, dict) else 0
-        )
-    except (KeyError, TypeError, ValueError):
-        raise PoolError(f"{where}: the reply holds no list of choices") from None
+    if is_objects(choices := reply.get("choices")):
+        choices = sorted(choices, key=lambda choice: whole_number(choice.get("index")) or 0)
     try:
         found = parse_reply({**reply, "choices": choices}, latency_ms=0.0)
     except UpstreamError as error:
         raise PoolError(f"{where}: {error.message}") from None
-    usage = reply.get("usage")
-    told = usage if isinstance(usage, dict) else {}
-    counted = billed(told, [each.text for each in found]) is not None
+    usage, texts = reply.get("usage"), [each.text for each in found]
+    count = Guessed if billed(usage if isinstance(usage, dict) else {}, texts) is None else int
     took = _others({"latency_ms": reply.get("latency_ms")}, where).get("latency_ms")
-    count = int if counted else Guessed
     return [replace(each, tokens=count(each.tokens), latency_ms=took) for each in found]
+
+
+def as_openai_ends(reason: object) -> str | None:
+    """Why a response ended, in OpenAI's words."""
+    return "length" if reason in _CUT else reason if isinstance(reason, str) else None
 
 
 # --- one response per row -------------------------------------------------------------------------
@@ -551,8 +555,8 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
 # --- responses ------------------------------------------------------------------------------------
 
 
-def _response(told: Any, where: str, mapped: Mapping[str, str], thought: Any = None) -> Response:
-    """A response from a text, beside which its thinking may stand, an object or an answer alone."""
+def _response(told: Any, where: str, mapped: Mapping[str, str], about: Row) -> Response:
+    """A response from a text, beside which more may be told, an object or an answer alone."""
     if isinstance(told, Response):
         return told
     if isinstance(told, dict):
@@ -561,12 +565,13 @@ def _response(told: Any, where: str, mapped: Mapping[str, str], thought: Any = N
     key = "text" if told is None or isinstance(told, str | list) else "answer"
     if key == "answer" and (isinstance(told, bool) or written(told) is None):
         raise PoolError(f"{where}: a text or an object is needed, but it is {shown(told)}")
-    return _response_of(Fields({key: told, THOUGHT: thought}, where), key)
+    return _response_of(Fields({**about, key: told}, where), key)
 
 
 def _response_of(fields: Fields, said: str | None) -> Response:
     """The same from an object, whose answer has this name."""
     told, where = _as_openai_says(fields.row), fields.where
+    told = {**told, "finish_reason": as_openai_ends(fields.get("finish_reason"))}
     others, named = _others(told, where), fields.name("text")
     failed = others.get("error") is not None
     thought = written(given(told, THOUGHT))

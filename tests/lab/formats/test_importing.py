@@ -104,24 +104,6 @@ def test_an_empty_directory_is_filled_and_too_short_questions_are_left_out(
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
-def test_an_export_comes_back_as_the_pool_and_by_the_same_bytes(tmp_path: Path) -> None:
-    full = Response("\\boxed{B} é", 9, -1.5, "stop", 4, 12.5, None, "m")
-    failed, answered = Response("", 3, error="boom"), Response("", 5, answer="A")
-    question = Question("a", "which?", ("tea", "milk"), "be brief", "drinks")
-    others = (failed, answered, failed)
-    records = [Record(question, (full, failed)), Record(Question("b", "ü?"), others)]
-    plan = Plan(get_task("gpqa"), sampler={"temperature": 0.6}, seed=3)
-    pool = write_pool(tmp_path / "pool", records, plan)
-    Truths({"a": "B", "b": "A"}).save(pool.path)
-    for name in ("one.parquet", "other.parquet"):
-        export_pool(pool, tmp_path / name)
-    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
-    again = import_file(tmp_path / "one.parquet", tmp_path / "again").pool
-    assert [*again] == records
-    assert Truths.open(again.path) == Truths.open(pool.path)
-    assert (again.schedule, again.manifest.plan) == (pool.schedule, pool.manifest.plan)
-
-
 # --- merging --------------------------------------------------------------------------------------
 
 NUMERIC = get_task("numeric")
@@ -155,6 +137,17 @@ def pool(
 
 def counts(pool: Pool) -> dict[str, int]:
     return {each.question.id: len(each.responses) for each in pool.everything()}
+
+
+def test_an_export_comes_back_as_the_pool_and_by_the_same_bytes() -> None:
+    asked = (record("a", 2, choices=("tea", "milk"), system="be brief"), record("b", 3, group="g"))
+    made = Pool.open(pool("made", *asked, truths={"a": "1"}, seed=3, temperature=0.6))
+    for name in ("one.parquet", "other.parquet"):
+        export_pool(made, name)
+    assert Path("one.parquet").read_bytes() == Path("other.parquet").read_bytes()
+    again = import_file("one.parquet", "again").pool
+    assert ([*again], again.manifest.plan) == ([*made], made.manifest.plan)
+    assert Truths.open(again.path) == Truths.open(made.path)
 
 
 def test_a_question_in_several_pools_has_its_responses_one_pool_after_the_other() -> None:
@@ -321,7 +314,7 @@ TEXT = {"text": "", "tokens": 1}
         ("inspect", {"target": "8"}, "the question apples has another answer than before"),
         ("inspect", {"output": {"choices": ["x"]}}, "a choice that is no object"),
         ("openai-batch", {"custom_id": 5}, 'the field "custom_id" is 5'),
-        ("openai-batch", {"response": {"body": {"object": "list"}}}, "no list of choices"),
+        ("openai-batch", {"response": {"body": {"object": "list"}}}, "the reply has no choices"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, kind: str, change: Row, message: str) -> None:
@@ -497,18 +490,3 @@ def test_a_label_may_be_a_place_among_the_choices(
     assert truths is not None
     assert "".join(truths.answers.values()) == letters
     assert any("places among the choices" in each for each in made.lines) == (letters != "AAA")
-
-
-@pytest.mark.parametrize("columns", [None, ["responses=choices"]])
-def test_choices_that_say_their_content_are_replies(tmp_path: Path, columns: Any) -> None:
-    texts = ["\\boxed{7}", "\\boxed{8}"]
-    about = {"finish_reason": "stop", "usage": {"completion_tokens": 9}}
-    rows = [
-        {
-            "question": "Tom has 3 apples and buys 4. How many?",
-            "choices": [{"content": each, **about} for each in texts],
-        }
-    ]
-    pool = brought(tmp_path, rows, task="numeric", columns=columns).pool
-    [record] = pool
-    assert [(each.text, each.tokens) for each in record.responses] == [(each, 9) for each in texts]

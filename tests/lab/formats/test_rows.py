@@ -165,6 +165,19 @@ def test_a_column_that_is_empty_gives_way_to_the_next() -> None:
     assert (entry.question, entry.truth) == (Question("0", "?"), "#### 7")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"samples": [{"text": "x", "finish": "stop"}, {"text": "y", "stop_reason": "max_tokens"}]},
+        {"responses": ["x", "y"], "finish_reasons": ["stop", "length"]},
+        {"outputs": "['x', 'y']", "finish": "['stop', 'MAX_TOKENS']"},
+    ],
+)
+def test_why_a_response_ended_is_read_by_any_usual_name(row: Row) -> None:
+    told = [each.finish_reason for each in only({"question": "?", **row}).responses]
+    assert told == ["stop", "length"]
+
+
 def test_mapped_columns_count_before_the_usual_ones() -> None:
     row = {"question": "no", "item": {"q": "?", "run": 1}, "t": "7", "name": "a", "k": "g"}
     row["r"] = [{"said": "x", "n": 3}]
@@ -251,11 +264,8 @@ def logprob(token: str, value: float) -> dict[str, Any]:
 def requested(name: str, prompt: str | None, *answers: int) -> dict[str, Any]:
     """A `RequestOutput` of vLLM, as its fields are written down."""
     tops = {str(100 + i): logprob(str(i), -5.0 - i) for i in range(20)}
-    steps = [
-        {"10": logprob("so ", -0.1), **tops},
-        {"11": logprob("\\boxed{7", -0.2), **tops},
-        {"12": logprob("}", -0.3), **tops},
-    ]
+    said = enumerate(("so ", "\\boxed{7", "}"), start=10)
+    steps = [{str(place): logprob(each, -0.2), **tops} for place, each in said]
     told = {"token_ids": [10, 11, 12], "cumulative_logprob": -0.6, "finish_reason": "stop"}
     outputs = [
         {"index": i, "text": f"so \\boxed{{{answer}}}", "logprobs": steps, **told}
@@ -362,6 +372,14 @@ def test_a_reply_keeps_what_its_server_counted(tmp_path: Path) -> None:
     assert told == [(20, 9, "m"), (20, 0, "m")]
 
 
+@pytest.mark.parametrize("columns", [None, ["responses=choices"]])
+def test_choices_that_say_their_content_are_replies(tmp_path: Path, columns: Any) -> None:
+    about = {"finish_reason": "stop", "usage": {"completion_tokens": 9}}
+    rows = [{"question": TOM, "choices": [{"content": each, **about} for each in BOXES]}]
+    [record] = brought(tmp_path, rows, task="numeric", columns=columns).pool
+    assert [(each.text, each.tokens) for each in record.responses] == [(each, 9) for each in BOXES]
+
+
 def test_thinking_apart_from_the_text_is_kept_and_has_tokens(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = [
         {"content": text, "reasoning_content": "hm " * 40} for text in BOXES
@@ -439,6 +457,7 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
         ("a.jsonl", [{"item": ASKED, "n": 1}], "question=NAME; there are item.messages, n$"),
+        ("a.jsonl", [ROW | {"finish": ["stop"]}], "finish.* no list of 2"),
         ("a.jsonl", [ROW | {"reasoning_content": ["hm"]}], "reasoning_content.* no list of 2"),
         ("a.jsonl", [{"problem": TOM, "code": BOXES}], "or give --map responses=code; there"),
         ("a.jsonl", [{"asks": TOM, "responses": BOXES}], "or give --map question=asks; there"),
