@@ -618,7 +618,7 @@ def _conclude(log: Log, job: Job, pool: Pool | None) -> None:
     damaged = (f"{each}: half-written, dropped and asked for again" for each in log.damaged)
     for sentence in (*damaged, *job.notes()):
         say(sentence, stderr=True)
-    if pool is None and job.ledger.refused:
+    if pool is None and job.ledger.exhausted:
         raise PoolError(
             f"the limit in {job.ledger.limit} ended it: {log.done:,} of {log.wanted:,} responses "
             f'of "{log.path}" are there; run the same command with a higher limit to go on'

@@ -214,7 +214,7 @@ class Ledger:
         self.unsaid = 0
         """Responses of which the server does not say how long they are."""
         self.begun = time.monotonic()
-        self.refused = False
+        self.exhausted = False
         """Whether somebody was told that a limit leaves no room."""
         self.refusal: UpstreamError | None = None
         """What every other question would be refused for alike."""
@@ -365,7 +365,7 @@ class Ledger:
         """
         free = not self._waiting and self.ration is None
         got = (self.take(want, bound) if free else None) or await self._wait(want, bound, turn)
-        self.refused |= got is None
+        self.exhausted |= got is None
         if got is not None:
             got.turn = turn
         return got

@@ -185,7 +185,7 @@ async def test_earlier_turns_are_served_first_and_the_rest_is_told_that_there_is
     answer(first, 2, 50)
     first.close()
     await asyncio.gather(*tasks)
-    assert ledger.refused
+    assert ledger.exhausted
     assert order == ["1: True", "2: False", "3: False"]
 
 
