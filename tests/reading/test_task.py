@@ -9,7 +9,7 @@ from aera import Question, Response, Task, Vote, get_task
 from aera.errors import UsageError
 from aera.lab import TASKS
 from aera.reading import task as tasks
-from aera.reading.find import THINKING, last_boxed, visible
+from aera.reading.find import THINKING, last_boxed
 
 PAPER = tasks.with_redo(get_task("gsm8k"))
 
@@ -24,16 +24,11 @@ def test_the_redo_test_is_on_only_where_somebody_asks_for_it() -> None:
 @pytest.mark.parametrize(
     ("text", "redo"),
     [
-        (r"\boxed{5}", False),
         (r"It's better to redo the question. \boxed{5}", True),
         (r"It is better to redo. \boxed{5}", True),
         (r"Better to redo? \boxed{5}", False),
-        ("5", True),
-        ("", True),
-        ("Boxed", False),
-        (r"\boxed{5}" + "." * 92, False),
-        (r"\boxed{5}" + "." * 97, True),
-        (r"<think>better to redo</think>\boxed{5}", True),
+        *((r"\boxed{5}" + "." * 92, False), (r"\boxed{5}" + "." * 97, True)),
+        *(("Boxed", False), ("", True)),
     ],
 )
 def test_a_redo_is_a_phrase_or_a_missing_box(text: str, redo: bool) -> None:
@@ -261,6 +256,7 @@ NUMERIC = [
     *(("answer is $1{,}080$", "1080"), ("answer is 12 since 3 boxes hold 4", "12")),
     *((r"First \boxed{3}. Finally, \boxed{4}", "4"), (r"\boxed{3} and again \boxed{3}", "3")),
     *(("=> 131", "131"), ("So in all:\n\u2192 131", "131")),
+    ("analysisWe get 5assistantfinal6", "6"),
 ]
 CHOICE = [
     *(("Answer: 'A'", "A"), (r"answer is \text{B}", "B"), ("answer is likely (B)", "B")),
@@ -363,38 +359,15 @@ def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) ->
 @pytest.mark.parametrize(
     ("text", "content"),
     [
-        *((r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")),
-        *((r"\boxed{1} then \fbox{2}", "2"), (r"\fbox{1} then \boxed{2}", "2")),
-        *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {18}", "18")),
-        (r"\boxed{ 18 }", "18"),
-        *((r"\boxed 18 apples", "18"), (r"\boxed{1} and \boxed{}", "1")),
-        (r"\boxed{\boxed{5}}", "5"),
-        *((r"\boxed{1} and \boxed{  }", "1"), (r"\boxed{1} and \boxed{2", "1")),
-        *((r"\boxed{1} and \boxed{\frac{1}{2}", "1"), (r"\boxed{x + \fbox{5} }", "5")),
-        *((r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\text{a \} b}}", r"\text{a \} b}")),
-        *((r"} \boxed{3} }", "3"), (r"{ \boxed{3}", "3"), (r"a box of \boxes{5}", None)),
-        *((r"\boxed{", None), (r"\boxed", None), ("box", None), ("", None)),
+        *((r"\boxed{1} then \fbox{2}", "2"), (r"\boxed 18 apples", "18")),
+        *((r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\boxed{5}}", "5")),
+        *((r"\boxed{1} and \boxed{}", "1"), (r"\boxed{1} and \boxed{2", "1")),
+        *((r"\boxed{\text{a \} b}}", r"\text{a \} b}"), (r"a box of \boxes{5}", None)),
         ("\\boxed{%s}" % ("{x}" * 5_000), "{x}" * 5_000),
     ],
 )
 def test_the_last_closed_box_with_something_in_it_counts(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        *(("plain", "plain"), ("<think>5</think>6", "6"), ("5</think>6", "6"), ("6<think>5", "")),
-        *(("<think>5", ""), ("<think>1</think>2<think>3</think>4", "4")),
-        ("<think>5</THINK>6", "6"),
-        *(("<think>1</think>2<think>3", ""), ("I think>5", "I think>5")),
-        ("Analysis: 5", "Analysis: 5"),
-        *(("<thinking>1<think>2</think>3</thinking>4", "4"), ("analysis of 5", "analysis of 5")),
-        *(("analysisWe get 5assistantfinal6", "6"), ("analysisWe get 5", "")),
-    ],
-)
-def test_thinking_is_not_shown(text: str, shown: str) -> None:
-    assert visible(text) == shown
 
 
 @pytest.mark.parametrize(("opening", "closing", "model"), THINKING)

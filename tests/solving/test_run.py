@@ -63,14 +63,6 @@ def test_later_responses_never_change_an_earlier_decision(
             assert [step for step in again if step.checkpoint <= count] == known
 
 
-def test_an_allocation_accounts_for_everything() -> None:
-    made = run_blocks(Lead(3), NUMERIC, responses_of("1.211..1" + "1" * 8))
-    assert (made.answer, made.responses, made.checkpoint, made.reason) == ("1", 8, 8, "lead")
-    assert made.completion_tokens == sum(range(10, 18))
-    assert made.votes == {"1": 4, "2": 1}
-    assert [(s.checkpoint, s.decision.stop) for s in made.steps] == [(2, 0), (4, 0), (8, 1)]
-
-
 def test_ending_within_a_block_votes_with_what_is_there() -> None:
     run = start(Fixed(16), NUMERIC)
     run.feed(responses_of("12"))

@@ -77,22 +77,6 @@ def test_the_vote_is_over_the_samples_that_did_not_fail(fault: Fault, k: int) ->
     assert made.error is None
 
 
-def test_nothing_at_all_is_an_allocation_with_the_error() -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(500, "on fire")] * 9)
-    made = solved(server, tries=2)
-    assert (made.answer, made.reason) == (None, "upstream failed")
-    assert made.error == "upstream 500 planned_500: on fire"
-    assert made.calls == len(server.calls) == 2
-
-
-@pytest.mark.parametrize(("good", "fault"), [(1, Fault("html")), (2, Fault.status(429))])
-def test_a_later_block_that_fails_leaves_the_answer(good: int, fault: Fault) -> None:
-    server = FakeUpstream(boxed, faults=[*[None] * good, *[fault] * 9])
-    made = solved(server, ASC(1.0), tries=1)  # also where it is the last one
-    assert (made.answer, made.votes, made.responses) == ("7", {"7": 4 * good}, 8 * good)
-    assert (made.reason, made.error is None) == ("upstream failed", False)
-
-
 # --- accounting -----------------------------------------------------------------------------------
 
 

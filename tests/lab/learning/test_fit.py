@@ -194,16 +194,6 @@ def test_the_gate_stops_where_going_on_never_pays_and_goes_on_where_it_does() ->
     assert (chances(dear)[:, :-1] < 0.5).all()
 
 
-def test_neither_the_order_of_questions_nor_the_unit_of_tokens_matters() -> None:
-    seen = lessons(0)
-    turned = seen.take(np.random.default_rng(0).permutation(400))
-    dearer = replace(seen, tokens=1000 * seen.tokens)
-    weights = [fit.fit_gate(each).network.weight for each in (seen, turned, dearer)]
-    assert same(fit.fit_gate(seen).network.weight, weights[0])
-    np.testing.assert_allclose(weights[1], weights[0], atol=1e-6)
-    np.testing.assert_allclose(weights[2], weights[0], atol=1e-9)
-
-
 def test_a_feature_that_never_varies_and_free_tokens_are_no_trouble() -> None:
     seen = lessons(0)
     seen.features[:, :, 0] = 7.0

@@ -191,12 +191,6 @@ def test_a_fit_leaves_the_callers_random_numbers_and_threads_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_held_out_rows_decide_the_duration_and_nothing_else() -> None:
-    one, *_ = fit_network(examples(), examples(80, seed=1), epochs=1)
-    other, *_ = fit_network(examples(), examples(30, seed=9), epochs=1)
-    assert same(one, other)
-
-
 def test_the_network_has_the_papers_shape(bench: Bench, quick: PaperLearner) -> None:
     network = quick.fit(bench.table, FIT, held=HELD, seed=0).gate.network
     shapes = [each.weight.shape for each in (*network.layers, network)]
