@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,11 +14,10 @@ from aera.errors import PoolError, UsageError
 from aera.files import Json, already_there, whole_folder
 from aera.lab.formats.foreign import LOGS, read_batch
 from aera.lab.formats.rows import (
-    MAYBE,
+    SEVERAL,
     SHOWN_COLUMNS,
     Entry,
     Mapped,
-    is_unknown,
     numbered_like,
     parse_columns,
     read_rows,
@@ -122,7 +121,7 @@ def import_file(
         read = _choose_reader(place, name, format_name, mapped, questions)
         origin = _read_origin(place) if read is read_table else {}
         seen = _Seen(dict(origin["sampler"] if origin else {"imported_from": name}))
-        entries = read_rows(seen.note(read(place)), mapped)  # type: ignore[arg-type]
+        entries = read_rows(read(place), mapped)  # type: ignore[arg-type]
         first = next(entries, None)
         if first is None:
             raise PoolError(f"{name} holds no question")
@@ -144,7 +143,7 @@ def import_file(
             truths.save(folder)
         lines = [*tell_pool(pool.manifest, out), *doubts]
         is_log = read in LOGS.values() or questions is not None
-        lines += seen.tell(pool.manifest, mapped, truths, is_log=is_log)
+        lines += seen.tell(pool.manifest, mapped, is_log=is_log)
         if read is read_batch or (questions and truths is None):
             lines.append(BATCH)
     told = [*lines, *readability.lines(found)]
@@ -156,7 +155,7 @@ class _Seen:
     """What is found out about a file while its rows pass by."""
 
     sampler: Json
-    columns: dict[str, None] = field(default_factory=dict)
+    unused: dict[str, None] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
     parts: list[Readability] = field(default_factory=list)
     models: Counter[str] = field(default_factory=Counter)
@@ -165,12 +164,6 @@ class _Seen:
     long: int = 0
     copies: int = 0
     """How many texts have so many characters, and how many of those repeat another."""
-
-    def note(self, rows: Rows) -> Rows:
-        """The same rows."""
-        for where, row in rows:
-            self.columns.update(dict.fromkeys(row))
-            yield where, row
 
     def records(self, entries: Iterable[Entry], task: Task) -> Iterator[Record]:
         """Every question once."""
@@ -182,6 +175,7 @@ class _Seen:
                     name = shown_name(question)
                     raise PoolError(f"{entry.where}: the question {name} comes a second time")
                 self.entries[question] = replace(entry, responses=())
+                self.unused.update(dict.fromkeys(entry.unused))
                 self.models.update(each.model for each in entry.responses if each.model)
                 errors = [each.error for each in entry.responses]
                 if errors and all(errors):
@@ -195,14 +189,12 @@ class _Seen:
             self.parts.append(health_of(read_votes(records, plain)))
             yield from records
 
-    def tell(
-        self, made: Manifest, mapped: Mapping[str, str], truths: Truths | None, *, is_log: bool
-    ) -> Iterator[str]:
+    def tell(self, made: Manifest, mapped: Mapping[str, str], *, is_log: bool) -> Iterator[str]:
         """What is to be known of it besides its truths, a sentence each."""
-        unused = [each for each in self.columns if is_unknown(each, mapped)]
-        if truths is None and unused and not is_log:
-            names = ", ".join(unused[:SHOWN_COLUMNS])
-            yield f"columns without a use: {names}; --map answer=NAME says which is right"
+        if names := ", ".join([shown_name(each) for each in self.unused][:SHOWN_COLUMNS]):
+            right = ", ".join({each.truth_name: 0 for each in self.entries.values() if each.truth})
+            hint = "; --map answer=NAME says which is right" if not (right or is_log) else ""
+            yield f"columns without a use: {names}{hint}{right and f'; {right} says what is right'}"
         if self.silent:
             yield f"nothing came back to {name_few(self.silent)}"
         if 2 * self.copies >= self.long > 0:
@@ -213,7 +205,7 @@ class _Seen:
         if self.sampler.get("tokens") == ESTIMATED:
             yield f"tokens are {ESTIMATED}: the file does not count them"
         text = mapped.get("text")
-        if len(alike := numbered_like(text, self.columns)) > 1:
+        if len(alike := numbered_like(text, [str(text), *self.unused])) > 1:
             yield (
                 f'"{text}" is one of {len(alike)} columns numbered like it: --map responses={text} '
                 "takes all"
@@ -252,6 +244,10 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
     first = _first_place(entries, task)
     for entry in entries:
         truth, place = readable_answer(entry.question, entry.truth, task), whole_number(entry.truth)
+        fault = SEVERAL if entry.several else f"no {task.kind} answer"
+        if entry.several and truth is not None and task.kind != "json":
+            name, value = entry.truth_name, shown(entry.truth)
+            raise PoolError(f'{entry.where}: the field "{name}" is {value}, {SEVERAL}')
         if first is not None and place is not None:
             truth = LETTERS[place - first]
         if truth is not None:
@@ -260,12 +256,12 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
             without[entry.question.id] = "none is given"
         else:
             unreadable.append(entry)
-            without[entry.question.id] = f"{shown(entry.truth)} is no {task.kind} answer"
-    if unreadable and not truths and unreadable[0].truth_name not in MAYBE:
+            without[entry.question.id] = f"{shown(entry.truth)} is {fault}"
+    if unreadable and not truths and unreadable[0].truth_name != "reference":
         entry = unreadable[0]
         raise PoolError(
-            f"{entry.where}: not one truth can be read as {task.kind}, here the field "
-            f'"{entry.truth_name}" is {shown(entry.truth)}; give another --task, or --map '
+            f"{entry.where}: not one truth can be read as {task.kind}, here in the field "
+            f'"{entry.truth_name}" {without[entry.question.id]}; give another --task, or --map '
             "answer=NAME for another column"
         )
     doubts = [f"without a truth: {name_few(without)}"] if without and (truths or unreadable) else []
@@ -446,15 +442,13 @@ def merge_pools(
 
 def _check_alike(pools: Sequence[Stored]) -> None:
     """Refuse pools whose responses were asked for, or would be read, in different ways."""
-    first = pools[0]
-    ours = _asked(first)
-    for pool in pools[1:]:
-        for name, value in _asked(pool).items():
-            if value != ours[name]:
-                raise UsageError(
-                    f'"{first.name}" and "{pool.name}" cannot be merged, their {name} differs: '
-                    f"{_told(ours[name])} and {_told(value)}; import or sample one of them again"
-                )
+    first, *others = pools
+    for pool, (name, ours) in product(others, _asked(first).items()):
+        if (theirs := _asked(pool)[name]) != ours:
+            raise UsageError(
+                f'"{first.name}" and "{pool.name}" cannot be merged, their {name} differs: '
+                f"{_told(ours)} and {_told(theirs)}; import or sample one of them again"
+            )
 
 
 def _asked(pool: Stored) -> dict[str, object]:

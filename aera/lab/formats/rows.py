@@ -8,23 +8,22 @@ import json
 import math
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, pairwise, takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
+from string import digits
 from typing import Any
 
 from aera.core import Question, Response, choice_order
 from aera.errors import PoolError, UpstreamError, UsageError
 from aera.files import NONE, Json
 from aera.lab.formats.sources import (
-    HEAD,
     KNOWN,
     NAMES,
     SOURCES,
     Row,
-    Rows,
     bad_field,
     is_objects,
     plain_name,
@@ -52,22 +51,18 @@ THOUGHT = "reasoning_content"
 """Where DeepSeek, and who follows it, keeps thinking apart from the text."""
 _CUT = ("MAX_TOKENS", "max_tokens", "model_length", "max_length", "max_new_tokens")
 """What others say of a response that was cut off."""
-_OF_RESPONSES = {"model", "task", "trace", "logprobs", THOUGHT, *RESPONSE_FIELDS, *SOMETIMES}
-MAYBE = ("correct", "reference")
-"""Columns that may as well hold something else than what is right."""
-_GRADES = {"", "none", "nan", "0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 _LETTERED = re.compile(r"(?:option|choice)?[ _]?([A-J])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 SHOWN_COLUMNS, SENTENCE = 20, 4
 """Names that are shown; spaces that only a text has, and no answer."""
+SEVERAL = "several answers, where one must be kept"
 MOST = 10**15
 """No count is larger; what is comes from a damaged file."""
+_UNPARTED = re.compile(r"(?<=['\"])\s+(?=['\"])")
 _WHOLE = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
-_OTHERS = {
-    name: kinds
-    for name, kinds in {**RESPONSE_FIELDS, **SOMETIMES}.items()
-    if name not in ("text", "tokens", "answer")
-}
+_KINDS = {name: kind for name, kind in {**RESPONSE_FIELDS, **SOMETIMES}.items() if name != "answer"}
+_READ = {"task", "n", "request", "custom_id", "usage", "logprobs", "token_ids", "prompt_token_ids"}
+_READ |= {THOUGHT, *_KINDS}
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -115,26 +110,46 @@ class Fields:
         tidy |= {path: flat[path] for path in mapped.values() if path in flat}
         return cls(tidy, where, mapped)
 
-    def numbered(self) -> list[Any]:
-        """What numbered columns hold: those of a usual name, or of the kind of the one mapped."""
+    def numbered(self) -> list[str]:
+        """The numbered columns: those of a usual name, or of the kind of the one mapped."""
         if (theirs := self.mapped.get("responses")) is not None:
             alone = listed(self.row.get(theirs)) is not None
-            return [] if alone else [self.row[name] for name in numbered_like(theirs, self.row)]
-        if self.name("responses") or self.name("text"):
-            return []
-        return [self.row[name] for name in self.row if _NUMBERED.fullmatch(str(name))]
+            return [] if alone else numbered_like(theirs, self.row)
+        named = self.name("responses") or self.name("text")
+        return [] if named else [*filter(_NUMBERED.fullmatch, self.row)]
 
-    def name(self, key: str, but: str | None = None) -> str | None:
-        """The name under which there is something; one that holds anything comes first."""
+    def name(self, key: str) -> str | None:
+        """The name under which there is something; one that holds anything comes first.
+
+        Beside a clearer name, also an empty one, "answer" is what the model answered.
+        """
         if key in self.mapped:
             return self.mapped[key] if self.mapped[key] in self.row else None
-        there = [name for name in NAMES[key] if name in self.row and name != but]
+        taken: Collection[str | None] = self.mapped.values() if key == "answer" else ()
+        there = [name for name in NAMES[key] if name in self.row and name not in taken]
+        if "answer" in there[1:]:
+            there.remove("answer")
         held = [name for name in there if given(self.row, name) is not None]
         return next(iter(held or there), None)
 
     def get(self, key: str) -> Any:
         """What there is; None where there is nothing."""
         return given(self.row, self.name(key))
+
+    def unused(self) -> tuple[str, ...]:
+        """The columns that nobody reads, also those that gave way to another."""
+        used = {*_READ, *self.mapped.values(), *self.numbered(), *map(self.name, NAMES)}
+        rest = [name for name in self._flat() if name and not _LETTERED.fullmatch(name)]
+        parts = ((name, {name, name.partition(".")[0], name.rpartition(".")[0]}) for name in rest)
+        return tuple(name for name, within in parts if not within & used)
+
+    def label(self) -> tuple[str | None, bool]:
+        """What is right, and whether it is several answers of which any is."""
+        value = self.get("answer")
+        if str(value).lstrip()[:2] in ("['", '["'):  # texts in a cell, where [0, 1] is an interval
+            value = listed(value) or [value, None]
+        is_list = isinstance(value, list) and len(value) > 1
+        return written(value), is_list or isinstance(value, dict)
 
     def bad(self, key: str, what: str) -> PoolError:
         """What is said of something that is not what it should be."""
@@ -181,32 +196,10 @@ class Fields:
         return ", ".join(names[:SHOWN_COLUMNS]) + more if names else "none"
 
 
-def without_grades(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str]) -> Rows:
-    """The rows without a column "correct" that only says whether a response is right."""
-    source, head = iter(rows), list[tuple[str, Row]]()
-    if "correct" in map(plain_name, mapped.values()):
-        return source
-    for each in islice(source, HEAD):
-        head.append(each)
-        found = [value for name, value in each[1].items() if plain_name(str(name)) == "correct"]
-        if not found or str(found[0]).strip().lower() not in _GRADES:
-            return chain(head, source)
-    return (
-        (where, {name: row[name] for name in row if plain_name(str(name)) != "correct"})
-        for where, row in chain(head, source)
-    )
-
-
-def _kind(name: object) -> str | None:
-    """What a numbered name begins with; None for others."""
-    match = re.fullmatch(r"(.*?)\d+", str(name), re.DOTALL)
-    return match and match[1]
-
-
 def numbered_like(name: str | None, names: Iterable[str]) -> list[str]:
     """The names that differ from this one in their number alone; none where it has none."""
-    kind = _kind(name)
-    return [each for each in names if kind is not None and _kind(each) == kind]
+    stem = str(name).rstrip(digits)
+    return [each for each in names if stem != name and stem == each.rstrip(digits) != each]
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -235,8 +228,8 @@ def whole_number(value: object) -> int | None:
 
 def written(value: object) -> str | None:
     """An answer as a text, None where there is none; a list of one is what it holds."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    if isinstance(value, list) and len(value) < 2:
+        value = value[0] if value else None
     if isinstance(value, str):
         return value if value.strip() else None
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -251,12 +244,20 @@ def listed(value: object) -> list[Any] | None:
     """A list, also where a cell holds it as JSON or as Python; None for anything else."""
     if isinstance(value, str) and value.lstrip()[:1] == "[":
         text = value
-        parsers: tuple[Callable[[str], object], ...] = (json.loads, literal_eval)
+        parsers: tuple[Callable[[str], object], ...] = (json.loads, _literal)
         for parse in parsers:
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
                 value = parse(text)
                 break
     return value if isinstance(value, list) else None
+
+
+def _literal(text: str) -> object:
+    """A list as Python writes it, not as numpy prints it: without commas its texts would be one."""
+    value = literal_eval(text)
+    if len(value) < len(literal_eval(_UNPARTED.sub(",", text))):
+        raise ValueError
+    return value
 
 
 # --- what is asked --------------------------------------------------------------------------------
@@ -353,14 +354,17 @@ class Guessed(int):
 class Entry(Record):
     """One question of a file: where it stands, what came back, and what the file says is right.
 
-    `truth` is as the file writes it, in the field `truth_name`; `task` is the one it names. A
-    `remark` says what was taken for what, where a file does not say.
+    `truth` is as the file writes it, in the field `truth_name`, perhaps `several` of which any is
+    right; `task` is the one it names. A `remark` says what was taken for what, where a file does
+    not say.
     """
 
     where: str
     truth: str | None = None
+    several: bool = False
     truth_name: str = "answer"
     task: object = None
+    unused: tuple[str, ...] = ()
     remark: str | None = None
 
     @property
@@ -369,20 +373,13 @@ class Entry(Record):
         return any(isinstance(each.tokens, Guessed) for each in self.responses)
 
 
-def is_unknown(name: str, mapped: Mapping[str, str]) -> bool:
-    """Whether nobody reads a column of that name."""
-    known = name in KNOWN or name in _OF_RESPONSES or name in mapped.values()
-    known = known or bool(numbered_like(mapped.get("responses"), [name]))
-    return not (known or _NUMBERED.fullmatch(name) or _LETTERED.fullmatch(name))
-
-
 def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE) -> Iterator[Entry]:
     """The questions of a source; those of one response per row come when all have been seen."""
     unseen = set(mapped.values())
     first: Fields | None = None
     singles: list[_Single] = []
     numbers: dict[object, str] = {}
-    for count, (where, raw) in enumerate(without_grades(rows, mapped)):
+    for count, (where, raw) in enumerate(rows):
         fields = Fields.of(raw, where, mapped)
         first = first or replace(fields, row=raw)
         (question, before, reply), told = _question_of(fields), _responses(fields)
@@ -390,7 +387,7 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
         if told is None:
             entry = _one(fields, question, reply)
         else:
-            entry = _entry(fields, question, _several(fields, told), fields.name("answer"))
+            entry = _entry(fields, question, _several(fields, told))
         call = any(isinstance(each, Response) or is_reply(each) for each in told or ())
         if told is not None and not call and "request_id" not in fields.row:
             yield replace(entry, question=_named(question, str(count)))
@@ -413,16 +410,17 @@ def _named(question: Question, number: str) -> Question:
     return question if question.id else replace(question, id=number)
 
 
-def _entry(fields: Fields, question: Question, read: list[Response], truth: str | None) -> Entry:
-    """What a row says, with its truth in the field of this name."""
-    right, task = written(given(fields.row, truth)), fields.row.get("task")
-    return Entry(question, tuple(read), fields.where, right, truth or "answer", task)
+def _entry(fields: Fields, question: Question, read: list[Response]) -> Entry:
+    """What a row says."""
+    (right, several), name = fields.label(), fields.name("answer") or "answer"
+    about = (fields.where, right, several, name, fields.row.get("task"), fields.unused())
+    return Entry(question, tuple(read), *about)
 
 
 def _responses(fields: Fields) -> list[Any] | None:
     """All responses of a row, None where it is one itself."""
     if numbered := fields.numbered():
-        return numbered
+        return [fields.row[name] for name in numbered]
     value, text = fields.get("responses"), fields.get("text")
     if fields.name("responses") is None:
         return [text] if is_reply(text) else text if _are_several(text) else None
@@ -430,7 +428,7 @@ def _responses(fields: Fields) -> list[Any] | None:
     if told is not None or fields.name("text") or fields.name("response_answer"):
         return told
     if value is not None:
-        raise fields.bad("responses", "list of responses")
+        raise fields.bad("responses", "list of responses (numpy prints no commas: tolist() first)")
     return []
 
 
@@ -499,26 +497,21 @@ _Single = tuple[Entry, str, int | None]
 
 def _one(fields: Fields, question: Question, reply: str | None) -> Entry:
     """A row of one response; what was taken for what is remarked."""
-    row, remark = fields.row, None
+    rest = replace(fields, row={n: v for n, v in fields.row.items() if n != "answer"})
+    whole, truth, remark = written(given(fields.row, "answer")), rest.name("answer"), None
     if reply is not None and not fields.name("text"):
-        fields = replace(fields, row={**row, "text": reply})
-    said, truth = fields.name("response_answer"), fields.name("answer")
-    if truth is not None and truth in (said, fields.name("text")):
-        truth = fields.name("answer", but=truth)
-    elif said is None and not fields.name("text") and truth == "answer":
+        fields = replace(fields, row={**fields.row, "text": reply})
+    elif whole and truth and not (fields.name("response_answer") or fields.name("text")):
         # Without a text and beside another truth, "answer" is what was answered.
-        other = fields.name("answer", but="answer")
-        if other not in (None, "answer"):
-            whole = written(row["answer"]) or ""
-            is_text = "\n" in whole or whole.count(" ") >= SENTENCE
-            kind, key = ("text", "response_answer") if is_text else ("answer", "text")
-            said, truth = (None if is_text else "answer"), other
-            fields = replace(fields, row={**row, "text": whole}) if is_text else fields
-            remark = (
-                f'the column "answer" is taken for the {kind} of the model, and "{other}" for what '
-                f"is right; --map {key}=answer says otherwise"
-            )
-    return replace(_entry(fields, question, [_response_of(fields, said)], truth), remark=remark)
+        is_text = "\n" in whole or whole.count(" ") >= SENTENCE
+        kind, other = ("text", "response_answer") if is_text else ("response_answer", "text")
+        fields = replace(rest, row={**rest.row, kind: whole})
+        remark = (
+            f'the column "answer" is taken for the {"text" if is_text else "answer"} of the model, '
+            f'and "{truth}" for what is right; --map {other}=answer says otherwise'
+        )
+    read = [_response_of(fields, fields.name("response_answer"))]
+    return replace(_entry(fields, question, read), remark=remark)
 
 
 def _together(singles: list[_Single]) -> Iterator[Entry]:
@@ -632,9 +625,9 @@ def _text(value: Any, where: str) -> str:
 def _others(told: Row, where: str) -> Json:
     """What else a pool keeps of a response, where it is told."""
     found: Json = {}
-    for name, kinds in _OTHERS.items():
+    for name, kinds in _KINDS.items():
         value = given(told, name)
-        if value is None or value == "":
+        if name in ("text", "tokens") or value is None or value == "":
             continue
         if isinstance(value, str) and str not in kinds:
             with suppress(ValueError):
@@ -666,7 +659,9 @@ def read_exam(
     questions: list[Question] = []
     answers: dict[str, str] = {}
     for question, fields in table_questions(path, columns):
-        answer = written(fields.get("answer"))
+        answer, several = fields.label()
+        if several and task.kind != "json":
+            raise PoolError(f"{fields.where}: the answer {shown(answer)} is {SEVERAL}")
         if answer is not None:
             answers[question.id] = _answer(answer, question, task, seed, fields.where)
         questions.append(question.arrange(seed) if task.shuffle else question)
@@ -682,10 +677,9 @@ def table_questions(
     found = recognise(path)
     if found == "inspect":
         raise PoolError(f"{path.name} is a log, not a file of questions; aera import reads it")
-    read = SOURCES.get(found, read_lines)
-    mapped, known = parse_columns(columns), set[str]()
+    mapped, known, read = parse_columns(columns), set[str](), SOURCES.get(found, read_lines)
     rows = read_lines(path, plain=plain) if read is read_lines else read(path)
-    for where, row in without_grades(rows, mapped):
+    for where, row in rows:
         fields = Fields.of(row, where, mapped)
         question, before, _ = _question_of(fields)
         question = _named(question, where.rpartition(" ")[2])

@@ -32,8 +32,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "id": "id question_id qid doc_id problem_id prompt_id unique_id task_id example_id "
         "sample_id request_id custom_id",
         "choices": "choices options",
-        "answer": "answer target ground_truth gold solution label correct_answer gold_answer gt "
-        "expected_answer expected reference_answer correct reference",
+        "answer": "target ground_truth gold correct_answer gold_answer gt expected_answer expected "
+        "reference_answer reference answerkey answer solution label",
         "group": "group",
         "responses": "responses completions generations samples outputs model_outputs "
         "generated_texts",
@@ -49,7 +49,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 KNOWN = {name for names in NAMES.values() for name in names}
 ASKS = {*NAMES["question"], *NAMES["messages"]}
 HEAD = 50
-"""Lines after the first that are looked at to recognise a file, and rows to tell grades."""
+"""Lines after the first that are looked at to recognise a file."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeError)
 

@@ -42,19 +42,6 @@ def test_the_usual_names_are_known(ours: str, theirs: str) -> None:
     assert entry.truth_name == (theirs if ours == "answer" else "answer")
 
 
-@pytest.mark.parametrize(
-    ("column", "truths"),
-    [(["1", "0", "12"], ["1", "0", "12"]), ([True, False], [None] * 2), (["1", "no"], [None] * 2)],
-)
-def test_a_column_called_correct_holds_grades_where_it_says_yes_or_no(
-    column: list[Any], truths: list[str | None]
-) -> None:
-    rows = [{"question": f"{n}?", "text": "7", "Correct": c} for n, c in enumerate(column)]
-    assert [each.truth for each in entries(*rows)] == truths
-    mapped = entries(*rows, answer="Correct")
-    assert [each.truth for each in mapped] == [str(each).lower() for each in column]
-
-
 @pytest.mark.parametrize("name", ["qid", "doc_id", "example_id", "sample_id"])
 def test_questions_of_one_wording_are_told_apart_by_their_id(name: str) -> None:
     rows = [{name: f"q{n % 3}", "prompt": "Which is right?", "output": "x"} for n in range(12)]
@@ -165,6 +152,13 @@ def test_a_column_that_is_empty_gives_way_to_the_next() -> None:
     assert (entry.question, entry.truth) == (Question("0", "?"), "#### 7")
 
 
+@pytest.mark.parametrize("name", ["gold", "target", "ground_truth", "reference", "answerKey"])
+def test_an_answer_beside_a_clearer_truth_also_an_empty_one_is_the_models(name: str) -> None:
+    for gold in ("4", None):
+        entry = only({"question": "?", "answer": "5", name: gold, "responses": ["5"]})
+        assert (entry.truth, entry.unused) == (gold, ("answer",))
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -185,6 +179,7 @@ def test_mapped_columns_count_before_the_usual_ones() -> None:
     entry = only(row, **mapped, id="name", group="k")
     assert entry.question == Question("a", "?", group="g")
     assert (entry.responses, entry.truth) == ((Response("x", 3),), "7")
+    assert entry.unused == ("question", "item.run")
 
 
 def test_a_mapped_column_may_be_missing_from_some_rows_but_not_from_all() -> None:
@@ -312,7 +307,6 @@ SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "output.jsonl": ([{"input": TOM, "output": BOXES, "gt": "7"}], {"0": 2}),
     "objects.jsonl": ([{"prompt": TOM, "response": [{"text": each} for each in BOXES]}], {"0": 2}),
     "sharegpt.jsonl": ([SHARED], {"0": 1}),
-    "reply.jsonl": ([{"prompt": TOM, "response": completion("c", 7, 8)}], {"0": 2}),
     "replies.jsonl": ([{**ROW, "responses": [completion("c", 7), completion("d", 8)]}], {"0": 2}),
     "logged.jsonl": ([{"request": ASKED, "response": completion("c", 7)}], {"0": 1}),
     "calls.jsonl": (REPLIES, {"0": 2, "1": 2}),
@@ -434,9 +428,10 @@ def test_thinking_that_the_prompt_opened_never_votes(tmp_path: Path, prompt: str
         ([ROW | {"responses": ["<plan>a</plan> \\boxed{7}"] * 31}], "31 begin with <plan>"),
         ([{"problem": f"{TOM} {n}", "text": "\\boxed{7}"} for n in range(3)], "nothing to vote on"),
         ([{"question": TOM, "text": t, "model": m} for m in "ABB" for t in BOXES], "A (2), B (4);"),
-        ([{**ROW, "model": "A"}, {**OTHER, "model": "B"}], "2 models: A (2), B (2);"),
         ([{**ROW, "answer": None, "reference": "page"}], "truth: 1 question: 0 ('page' is no num"),
         ([{"question": TOM, "text": "so " * 70 + t} for t in BOXES * 2], "2 of 4 long responses"),
+        ([{**ROW, "gold": "9"}], "columns without a use: answer; gold says what is right"),
+        ([{"question": TOM, "response": t, "output": "?"} for t in BOXES], "without a use: output"),
     ],
 )
 def test_what_is_strange_is_told(tmp_path: Path, rows: Any, told: str) -> None:
@@ -456,6 +451,7 @@ GERMAN = "question,text\nÄpfel?,7\n".encode("latin-1")
         ("a.jsonl", [json.dumps(json.dumps(ROW))], "a JSON object is needed, but got str"),
         ("a.jsonl", [completion("c", 7)], "there is no question.*there are object, model"),
         ("a.csv", f"question,answer\n{TOM},The answer is 7\n", "or give --map text=answer; there"),
+        ("a.csv", f"question,outputs\n{TOM},\"['a'\n 'b']\"\n", "numpy prints no commas: tolist"),
         ("a.jsonl", [{"item": ASKED, "n": 1}], "question=NAME; there are item.messages, n$"),
         ("a.jsonl", [ROW | {"finish": ["stop"]}], "finish.* no list of 2"),
         ("a.jsonl", [ROW | {"reasoning_content": ["hm"]}], "reasoning_content.* no list of 2"),
