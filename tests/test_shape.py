@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_724,
+    "code lines": 18_712,
     "classes": 171,
     "longest import chain": 12,
-    "lines of tests": 14_126,
+    "lines of tests": 14_109,
     "words of README and docs": 18_644,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
