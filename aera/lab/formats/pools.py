@@ -142,8 +142,7 @@ def import_file(
         if truths:
             truths.save(folder)
         lines = [*tell_pool(pool.manifest, out), *doubts]
-        is_log = read in LOGS.values() or questions is not None
-        lines += seen.tell(pool.manifest, mapped, is_log=is_log)
+        lines += seen.tell(pool.manifest, mapped, is_log=bool(questions) or read in LOGS.values())
         if read is read_batch or (questions and truths is None):
             lines.append(BATCH)
     told = [*lines, *readability.lines(found)]
@@ -171,9 +170,9 @@ class _Seen:
         for batch in batches(entries):
             for entry in batch:
                 question = entry.question.id
-                if question in self.entries:
-                    name = shown_name(question)
-                    raise PoolError(f"{entry.where}: the question {name} comes a second time")
+                if (known := self.entries.get(question)) is not None:
+                    told = f"comes a second time, as in {known.where}; --map id=NAME parts the two"
+                    raise PoolError(f"{entry.where}: the question {shown_name(question)} {told}")
                 self.entries[question] = replace(entry, responses=())
                 self.unused.update(dict.fromkeys(entry.unused))
                 self.models.update(each.model for each in entry.responses if each.model)

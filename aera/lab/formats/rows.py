@@ -51,6 +51,8 @@ THOUGHT = "reasoning_content"
 """Where DeepSeek, and who follows it, keeps thinking apart from the text."""
 _CUT = ("MAX_TOKENS", "max_tokens", "model_length", "max_length", "max_new_tokens")
 """What others say of a response that was cut off."""
+LOOSE = ("sample_id", "sample")
+"""Columns that may as well be the place of a response as something else."""
 _LETTERED = re.compile(r"(?:option|choice)?[ _]?([A-J])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(response|completion|generation|output|sample)[_ ]?\d+", re.IGNORECASE)
 SHOWN_COLUMNS, SENTENCE = 20, 4
@@ -126,6 +128,7 @@ class Fields:
         if key in self.mapped:
             return self.mapped[key] if self.mapped[key] in self.row else None
         taken: Collection[str | None] = self.mapped.values() if key == "answer" else ()
+        taken = [self.name("id")] if key == "index" else taken
         there = [name for name in NAMES[key] if name in self.row and name not in taken]
         if "answer" in there[1:]:
             there.remove("answer")
@@ -379,6 +382,8 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
     first: Fields | None = None
     singles: list[_Single] = []
     numbers: dict[object, str] = {}
+    asked: dict[str, tuple[object, str]] = {}
+    loose = False
     for count, (where, raw) in enumerate(rows):
         fields = Fields.of(raw, where, mapped)
         first = first or replace(fields, row=raw)
@@ -396,13 +401,20 @@ def read_rows(rows: Iterable[tuple[str, Row]], mapped: Mapping[str, str] = NONE)
         own = question.id if "responses" in fields.row else None
         key = (replace(question, id="", group=None), before, own)
         number = numbers.setdefault(key, str(len(numbers)))
-        index = whole_number(fields.get("index"))
-        if index is None and fields.get("index") is not None:
+        words = (question.text, question.choices, before)
+        known, place = asked.setdefault(question.id, (words, where))
+        if question.id and known != words:
+            raise PoolError(
+                f"{where}: the question {shown_name(question.id)} is another one than in {place}; "
+                f"give each an id of its own, or --map id={fields.name('question') or 'NAME'}"
+            )
+        index, loose = whole_number(fields.get("index")), fields.name("index") in LOOSE
+        if index is None and fields.get("index") is not None and not loose:
             raise fields.bad("index", "whole number")
         singles.append((replace(entry, question=_named(question, number)), number, index))
     if unseen and first:
         raise first.unknown(min(unseen))
-    yield from _together(singles)
+    yield from _together(singles, loose=loose)
 
 
 def _named(question: Question, number: str) -> Question:
@@ -514,8 +526,11 @@ def _one(fields: Fields, question: Question, reply: str | None) -> Entry:
     return replace(_entry(fields, question, read), remark=remark)
 
 
-def _together(singles: list[_Single]) -> Iterator[Entry]:
-    """The responses to each question from rows of their own, in the order of their index."""
+def _together(singles: list[_Single], *, loose: bool) -> Iterator[Entry]:
+    """The responses to each question from rows of their own, in the order of their index.
+
+    A `loose` one may be a number of something else, so that only what is the same is there twice.
+    """
     by_id: dict[str, list[_Single]] = {}
     by_text: dict[str, list[_Single]] = {}
     for single in singles:
@@ -527,8 +542,9 @@ def _together(singles: list[_Single]) -> Iterator[Entry]:
         first = found[0][0].question
         name = shown_name(first.id)
         found.sort(key=lambda single: (single[2] is None, single[2] or 0))
-        for (_, _, index), (other, _, following) in pairwise(found):
-            if index is not None and index == following:
+        for (one, _, index), (other, _, following) in pairwise(found):
+            same = one.responses == other.responses and found[0][2] != found[-1][2]
+            if index is not None and index == following and (same or not loose):
                 raise PoolError(f"{other.where}: the question {name} has response {index} twice")
         entries = [entry for entry, _, _ in found]
         told = {entry.truth: entry for entry in entries if entry.truth is not None}

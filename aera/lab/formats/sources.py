@@ -42,7 +42,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "response_answer": "response_answer final_answer prediction extracted",
         "tokens": "tokens completion_tokens output_tokens num_tokens",
         "finish_reason": "finish_reason finish_reasons finish stop_reason",
-        "index": "index response_index sample_index sample_idx",
+        "index": "index response_index sample_index sample_idx sample_id sample",
     }.items()
 }
 """What a column may be called; the first that holds anything counts."""

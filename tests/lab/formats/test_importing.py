@@ -61,12 +61,10 @@ def test_a_file_without_answers_becomes_a_dry_run(tmp_path: Path) -> None:
 
 
 def test_truths_that_are_missing_or_cannot_be_read_are_told(tmp_path: Path) -> None:
-    truths = ["1", None, "many", ["1", "2"], "so \\boxed{2}", "x #### 3", ["4"], "['5']", []]
-    named = zip("abcdefghi", truths, strict=True)
+    truths = ["1", None, "many", ["1", "2"], "so \\boxed{2}", "x #### 3", "['5']", []]
+    named = zip("abcdefgh", truths, strict=True)
     found = brought(tmp_path, [{**row_of(n, ["1"] * 4), "answer": truth} for n, truth in named])
-    assert Truths.open(found.pool.path) == Truths(
-        {"a": "1", "e": "2", "f": "3", "g": "4", "h": "5"}
-    )
+    assert Truths.open(found.pool.path) == Truths({"a": "1", "e": "2", "f": "3", "g": "5"})
     assert found.lines[1] == (
         "without a truth: 4 questions: b (none is given), c ('many' is no numeric answer), "
         'd (\'["1","2"]\' is several answers, where one must be kept), …'
@@ -292,7 +290,7 @@ TEXT = {"text": "", "tokens": 1}
     ("kind", "change", "message"),
     [
         ("wide", {"id": 1.5}, 'the field "id" is 1.5'),
-        ("wide", {"id": "a"}, "the question a comes a second time"),
+        ("wide", {"id": "a"}, "the question a comes a second time, as in rows, line 1; --map"),
         ("wide", {"question": 3}, 'the field "question" is 3'),
         ("wide", {"question": " "}, "there is no question; its column is one of question, prob"),
         ("wide", {"messages": [{"content": "?"}]}, 'the field "messages" is'),
@@ -305,6 +303,7 @@ TEXT = {"text": "", "tokens": 1}
         ("single", {"index": "first"}, "the field \"index\" is 'first'"),
         ("single", {"id": "0", "index": 0}, "the question 0 has response 0 twice"),
         ("single", {"id": "0", "answer": "8"}, "the question 0 has another answer than before"),
+        ("single", {"id": "0", "question": "!"}, "1; give each an id of its own, or --map id=qu"),
         ("table", {"id": ""}, "the field \"id\" is ''"),
         ("lm-eval", {"doc_id": None}, 'the field "doc_id" is None'),
         ("lm-eval", {"resps": [[[-1.5, False]], [[-2.5, True]]]}, '"resps" holds no generated'),
@@ -367,6 +366,7 @@ FAILED = {**WIDE, "responses": [{"error": "gone"}, {"answer": None}, ""]}
     ("rows", "options", "message"),
     [
         ([{**WIDE, "answer": ["1", "one"]}], {"task": "text"}, "is '.*', several answers, where"),
+        ([{**SINGLE, "index": None, "sample": n} for n in (0, 1, 0)], {}, "response 0 twice"),
         ([{**WIDE, "answer": "F"}], {"task": "gpqa"}, "nothing could be read in rows: .* choice"),
         ([{**WIDE, "answer": "F", "responses": ["A"]}], {"task": "gpqa"}, "not one truth .* 'F'"),
         ([HM], {}, "the last box; .*a: hm.*--task"),

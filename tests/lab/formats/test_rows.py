@@ -62,6 +62,8 @@ def test_an_id_that_every_row_has_of_its_own_groups_none() -> None:
     first, second = entries(*rows)
     assert (first.question.id, said(second)) == ("0", ["1", "3", "5", "7"])
     assert len(entries(*({"id": n, "question": str(n), "text": "x"} for n in range(8)))) == 8
+    begun = [{"id": n % 2, "question": str(n // 2), "text": "x"} for n in range(4)] * 2
+    assert [len(each.responses) for each in entries(*begun, id="question")] == [4, 4]
 
 
 def test_a_conversation_is_a_question_a_system_message_and_perhaps_a_reply() -> None:
