@@ -53,8 +53,8 @@ def read_lm_eval(file: Path) -> Rows:
                 f'{where}: "resps" holds no generated texts, so there is nothing to vote'
             )
         told = [{name: each.get(name) for name in ("text", "logprobs")} for each in rows]
-        document = row.get("doc")
-        asked = Fields(document if isinstance(document, dict) else {}, where).get("question")
+        doc = row.get("doc")
+        asked = Fields(doc, where).get("question") if isinstance(doc, dict) else None
         if not isinstance(asked, str) or not asked.strip():  # then with the examples before it
             arguments = need_field(row, "arguments", dict, where=where)
             first = need_field(arguments, "gen_args_0", dict, where=where)
@@ -86,12 +86,8 @@ def _sample(sample: Row, *, where: str) -> tuple[int, Row]:
     name = str(need_field(sample, "id", str, int, where=where))
     told, failed = sample.get("output"), sample.get("error")
     output: Row = told if isinstance(told, dict) else {}
-    row = {
-        "id": name,
-        "question": sample.get("input") or name,
-        "choices": sample.get("choices"),
-        "target": sample.get("target"),
-    }
+    row: Row = {key: sample.get(key) for key in ("choices", "target")}
+    row |= {"id": name, "question": sample.get("input") or name}
     if failed or not output.get("choices"):
         said, model = _said(failed) or "no output", written(output.get("model"))
         row["responses"] = [Response("", error=said, model=model)]
@@ -114,10 +110,8 @@ def _choice(choice: Any) -> Any:
     parts = content if isinstance(content, list) else []
     thought = [part.get("reasoning") for part in parts if isinstance(part, dict)]
     reasoning = "".join(each for each in thought if isinstance(each, str))
-    return {
-        "message": {"content": content, "reasoning": reasoning},
-        "finish_reason": as_openai_ends(choice.get("stop_reason")),
-    }
+    message = {"content": content, "reasoning": reasoning}
+    return {"message": message, "finish_reason": as_openai_ends(choice.get("stop_reason"))}
 
 
 def _samples(file: Path) -> Rows:

@@ -71,10 +71,7 @@ LONGEST = 63
 LONG = 200
 """Characters of a text that no two samples share by chance."""
 ALONE = "every question has one response, so there is nothing to vote on"
-BATCH = (
-    "a batch says neither what was asked nor what is right; --questions takes its input, or a "
-    "table of id (the custom_id), question and answer"
-)
+BATCH = "--questions takes the batch's input, or a table of id (the custom_id), question and answer"
 NO_TRUTHS = "no truths: evaluate shows what policies would spend, not how often they are right"
 
 
@@ -145,8 +142,7 @@ def import_file(
         lines += seen.tell(pool.manifest, mapped, is_log=bool(questions) or read in LOGS.values())
         if read is read_batch or (questions and truths is None):
             lines.append(BATCH)
-    told = [*lines, *readability.lines(found)]
-    return Imported(Pool.open(out), told, readability.warning(found))
+    return Imported(Pool.open(out), [*lines, *readability.lines(found)], readability.warning(found))
 
 
 @dataclass

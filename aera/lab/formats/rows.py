@@ -339,8 +339,7 @@ def choices_of(fields: Fields) -> tuple[str, ...]:
         found = {m[1].upper(): fields.row[m[0]] for m in lettered if m and given(fields.row, m[0])}
         there = [*takewhile(found.__contains__, LETTERS)]
         return tuple(written(found[each]) or "" for each in there) if len(there) > 1 else ()
-    choices = listed(value)
-    if choices is None:
+    if (choices := listed(value)) is None:
         raise fields.bad("choices", "list of choices")
     texts = [each.get("text") if isinstance(each, dict) else each for each in choices]
     return tuple(each if isinstance(each, str) else written(each) or "" for each in texts)

@@ -204,7 +204,6 @@ def read_table(address: str | Path) -> Rows:
 
     Needs pyarrow, the extra `data`, and then also takes a URI that pyarrow or fsspec opens.
     """
-    unreadable = arrow().ArrowException
     for file in table_files(address):
         number, name = 0, PurePath(file).name
         try:
@@ -212,7 +211,7 @@ def read_table(address: str | Path) -> Rows:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{name}, row {number}", row
-        except (unreadable, OSError, UnicodeDecodeError) as error:
+        except (arrow().ArrowException, OSError, UnicodeDecodeError) as error:
             said = str(error).partition("\n")[0]
             raise PoolError(f"{name}, row {number + 1}: cannot be read, {said}") from None
 

@@ -136,7 +136,7 @@ def test_a_line_that_failed_is_a_failed_response(tmp_path: Path) -> None:
     found = brought(tmp_path, [*rows, good], task="numeric")
     pool, told = found.pool, "\n".join(found.lines)
     assert "nothing came back to 4 questions: no response (no response), status 500 (sta" in told
-    assert "a batch says neither what was asked nor what is right; --questions takes its" in told
+    assert "--questions takes the batch's input, or a table of id (the custom_id), question" in told
     errors = {each.question.id: each.responses[0].error for each in pool}
     assert errors == {"good": None, **{said: said for said in failed}}
 
