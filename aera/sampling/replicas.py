@@ -196,8 +196,8 @@ class Replicas:
                     more = await self._ask_unless_silent(server, n, ask(n, start=start))
             finally:
                 server.asking -= 1
-            for i, response in zip(missing, more, strict=True):
-                got[i] = replace(response, calls=got[i].calls + response.calls)
+            for i, new in zip(missing, more, strict=True):
+                got[i] = replace(new, calls=got[i].calls + new.calls) if got[i].calls else new
             missing = [i for i in missing if _failure(got[i])]
             if not missing:
                 server.work()
