@@ -9,7 +9,7 @@ from aera.lab import BUNDLED, MostUtility, VoteLearner, build, nested
 
 pool = Pool.open(sys.argv[1] if sys.argv[1:] else sys.exit(__doc__))
 bundled = Controller.load(BUNDLED / "controller")
-best_of_n = BestOfN(ChanceRight(bundled.weigher, pool.task), uses_logprobs=True)  # or yours
+best_of_n = BestOfN(ChanceRight(bundled.weigher, pool.task))  # or yours
 learner = VoteLearner("scores", best_of_n=best_of_n, price=0.2)
 table = learner.prepare(pool)
 for price in (0.05, 0.2, 1.0):  # what the full budget costs, in units of reward

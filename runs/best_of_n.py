@@ -33,7 +33,7 @@ def main() -> None:
     truths = Truths.open(pool.path)
     assert truths is not None
     assert isinstance(weigher, Weigher)
-    scale = BestOfN(ChanceRight(weigher, task), uses_logprobs=True)
+    scale = BestOfN(ChanceRight(weigher, task))
     by_score = VoteLearner("scores", best_of_n=scale, judge="score")
     by_truth = replace(by_score, judge="truth")
     rows, means = [], []
