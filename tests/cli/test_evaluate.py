@@ -110,8 +110,6 @@ def test_without_truths_questions_are_judged_by_agreement(shell: Shell) -> None:
     words = ("--protocol", "holdout", "--max-loss", 0.2, "--report", "r.html")
     made = shell.json("evaluate", "blind", *words)
     assert made["headline"]["status"] == "on questions kept apart, without truths"
-    assert made["headline"]["changed"]["questions"] == made["pool"]["questions"]
-    assert (shell.folder / "r.html").stat().st_size > 100_000
 
 
 def test_a_certificate_is_asked_for_by_its_chance_of_error(shell: Shell) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from commands import said
 from commands import said as aera
-from foreign import DATA
 from lab_fixtures import Bench
 from live import controller_of
 from made_questions import Long
 from streams import row_of, write_rows
 
-from aera import BestOfN, Controller, Fixed, Pool, Question, Record, Response, Schedule, get_task
+from aera import BestOfN, Controller, Fixed, Question, Record, Response, Schedule, get_task
 from aera.errors import AeraError, ControllerError, UsageError
 from aera.lab import Truths, export_pool
 from aera.pools.pool import Plan, write_pool
@@ -119,13 +118,6 @@ def test_what_is_neither_is_refused(tmp_path: Path) -> None:
 # --- import and export ----------------------------------------------------------------------------
 
 
-def test_a_format_may_be_named_and_questions_given(tmp_path: Path) -> None:
-    batch = ["import", DATA / "vllm_batch.jsonl", "--task", "numeric", "--out", tmp_path / "pool"]
-    asked = DATA / "vllm_input.jsonl"
-    told = aera(*batch, "--format", "openai-batch", "--questions", asked)
-    assert "1 questions, 3 responses" in told.replace("\n", " ")
-
-
 def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("frage,modell,richtig\nhow many?,so 7,7\nhow many?,\\boxed{7},7\n")
@@ -142,25 +134,12 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
             aera(*call, "--out", tmp_path / "none", *names[:2], "--map", wrong)
 
 
-def test_answers_alone_come_in_go_out_and_are_evaluated(tmp_path: Path) -> None:
+def test_answers_alone_come_in_and_are_evaluated(tmp_path: Path) -> None:
     said = [{"answer": "33", "tokens": 9}, {"answer": None, "tokens": 5}, {"answer": "34"}]
     row = {"id": "aime-0", "question": "aime-0", "answer": "33", "task": "numeric"}
     file = write_rows(tmp_path / "others.jsonl.gz", [{**row, "responses": said * 4}])
     assert "66.7 % of 12 responses read" in aera("import", file, "--out", tmp_path / "pool")
     assert accuracy(tmp_path / "pool", tmp_path / "evaluation.json") == (False, 100.0)
-    aera("export", tmp_path / "pool", "--out", tmp_path / "out.parquet")
-    aera("import", tmp_path / "out.parquet", "--out", tmp_path / "again")
-    assert [*Pool.open(tmp_path / "again")] == [*Pool.open(tmp_path / "pool")]
-
-
-def test_allocations_go_out_as_a_batch(tmp_path: Path) -> None:
-    row = {"question_id": "a", "answer": "7", "prompt_tokens": 3, "completion_tokens": 5}
-    (tmp_path / "solved.jsonl").write_text(json.dumps(row) + "\n")
-    aera("export", tmp_path / "solved.jsonl", "--out", tmp_path / "batch.jsonl")
-    told = aera("import", tmp_path / "batch.jsonl", "--task", "numeric", "--out", tmp_path / "pool")
-    assert "1 questions, 1 responses" in told.replace("\n", " ")
-    with pytest.raises(UsageError, match="a file on this disk"):
-        aera("export", tmp_path / "solved.jsonl", "--out", "s3://b/x")
 
 
 def accuracy(pool: Path, file: Path, *options: str) -> Any:

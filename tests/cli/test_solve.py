@@ -369,15 +369,6 @@ def test_a_shared_budget_spreads_and_says_who_got_nothing(spend: Aera) -> None:
     assert f"aera: {counts[0]} questions got nothing: " in done.stderr
 
 
-def test_seconds_end_it_and_the_answers_come_at_once(spend: Aera, billing: FakeUpstream) -> None:
-    billing._delay = lambda call: 0.0 if call.number < 8 else 90.0
-    begun = time.monotonic()
-    done = spend("--max-seconds", 1.5, "--concurrency", 4)
-    assert time.monotonic() - begun < 45
-    assert "limit: seconds" in {line["reason"] for line in lines(done.stdout)}
-    assert len(billing.calls) <= 13
-
-
 # --- nothing is paid twice ------------------------------------------------------------------------
 
 
@@ -440,13 +431,6 @@ def test_a_table_is_asked_by_its_questions_and_no_answer_is_sent(
         assert len(lines(done.stdout)) == 2, done.stderr
     assert "SECRET" not in json.dumps([call.body for call in billing.calls])
     assert {call.prompt.split("?")[0] for call in billing.calls} == {"what is six", "and two"}
-
-
-def test_what_is_said_at_the_end_is_the_sum_of_the_lines(spend: Aera) -> None:
-    done = spend("--prices", "1,2")
-    found = lines(done.stdout)
-    assert f"{sum(line['money'] for line in found):,.4g} in money; saved about" in done.stderr
-    assert f"{sum(line['tied'] for line in found)} answer" in done.stderr
 
 
 def test_at_most_so_many_samples_are_taken(spend: Aera) -> None:

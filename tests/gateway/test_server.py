@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 from fakes import Call, FakeUpstream, Fault, serving
 from gateways import BODY, CHAT, KEYS, NOBODY, SPLIT, House, bearer, housed, numbers, proxied, visit
-from live import boxed, controller_of
+from live import boxed
 
-from aera import Fixed, Response
+from aera import Response
 from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 from aera.gateway.openai import DEEPEST, MOST_VALUES
 
@@ -188,10 +188,9 @@ def nested(levels: int, wrap: Any) -> Any:
         (nested(DEEPEST + 1, lambda inner: [inner]), 400, "nested deeper than"),
         (nested(DEEPEST, lambda inner: {"a": inner}), 200, ""),
         (nested(DEEPEST + 1, lambda inner: {"a": inner}), 400, "nested deeper than"),
-        ([[]] * 100, 200, ""),
         ([[]] * (MOST_VALUES // 2), 413, "more than 1,000,000 values"),
     ],
-    ids=["lists", "deep lists", "objects", "deep objects", "values", "many values"],
+    ids=["lists", "deep lists", "objects", "deep objects", "many values"],
 )
 def test_a_request_has_so_many_levels_and_values(value: Any, status: int, said: str) -> None:
     content = json.dumps({**BODY, "model": "m", "x": value}, separators=(",", ":")).encode()
@@ -491,17 +490,6 @@ def team(one: str, two: str) -> Config:
     large = ModelConfig("large", "two")
     servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
     return Config(upstream=servers, model=(small, large))
-
-
-async def test_a_name_goes_to_its_server_in_that_servers_words() -> None:
-    servers = one, two = FakeUpstream(boxed), FakeUpstream(boxed)
-    names, large = ("small", "aera/small", "large", "aera/large"), controller_of(Fixed(8))
-    async with one, two, housed(team(one.base_url, two.base_url), large=large) as house:
-        told = [(await house.post({**BODY, "model": name}))[2] for name in names]
-    seen = [[call.body["model"] for call in server.calls] for server in servers]
-    assert seen == [["qwen-7b", "qwen-7b"], ["large", "large"]]
-    assert [reply["model"] for reply in told[1::2]] == ["aera/small", "aera/large"]
-    assert [reply["aera"]["samples"] for reply in told[1::2]] == [4, 8]
 
 
 async def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:

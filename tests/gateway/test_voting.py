@@ -31,30 +31,9 @@ from aera.gateway.openai import add_instruction
 from aera.gateway.vote import DOUBT, DRIFTED
 from aera.policies.gate import NO_AGREEMENT, OUTSIDE, Gated
 from aera.reading import equivalence as module
-from aera.solving.controller import Controller, default_controller
+from aera.solving.controller import Controller
 
 # --- options --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("split", "options", "schedule", "end"),
-    [
-        (False, {"max_samples": 4}, None, ("lead", 4, False)),
-        (False, {"policy": "lead-4+max4"}, None, ("lead", 4, False)),
-        (False, {"policy": "fixed-6"}, None, ("fixed budget", 6, False)),
-        (True, {"max_samples": 99}, (2, 4), ("full budget", 4, True)),
-        (True, {"max_samples": 2}, (2, 4), ("maximum reached", 2, True)),
-    ],
-)
-def test_an_end_that_the_policy_wanted_is_decided_and_another_is_not(
-    split: bool, options: Any, schedule: Any, end: tuple[str, int, bool]
-) -> None:
-    usual = default_controller(get_task("numeric"))
-    controller = replace(usual, schedule=Schedule(schedule)) if schedule else usual
-    server = numbers(*(SPLIT if split else ["7"]))
-    told = found(server, options, serving={"controller": controller})
-    assert (told["reason"], told["samples"], told["escalate"]) == end
-    assert split or len(server.calls) == 1, "no block is asked for without need"
 
 
 def test_a_deadline_before_any_reply_is_a_gateway_timeout() -> None:
@@ -297,8 +276,6 @@ def test_a_call_that_was_cut_off_has_no_vote() -> None:
     assert (told["answer"], told["unread"]) == (None, 4)
 
 
-# --- what the operator allows ---------------------------------------------------------------------
-
 # --- ceilings -------------------------------------------------------------------------------------
 
 
@@ -390,15 +367,6 @@ def test_a_deadline_has_a_ceiling_and_a_default(options: Any, ceilings: Any, war
 )
 def test_bounds_beside_the_schedule_hold(options: dict[str, Any], samples: int) -> None:
     assert found(options=options, serving={"min_samples": 5})["samples"] == samples
-
-
-# --- policies by label ----------------------------------------------------------------------------
-
-
-def test_the_label_of_a_reply_can_be_asked_for_again() -> None:
-    label = found(options={"policy": "asc-0.9+max10"})["policy"]
-    assert label == "asc-0.9+max10+vote"
-    assert found(options={"policy": label})["policy"].startswith(label)
 
 
 # --- a deadline bounds sampling, reading, comparing, scoring and escalation -----------------------

@@ -120,7 +120,7 @@ def test_another_rule_is_not_learned_without_truths(records: HeldRecords) -> Non
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        ((), {}),
+        (("--rule", "re2-vote"), {"rule": "re2-vote"}),
         (("--prices", "1,2", "--max-samples", "6"), {"prices": (1, 2), "max_samples": 6}),
         (
             ("--protocol", "nested", "--paper", "--max-loss", "0.1", "--seed", "3"),

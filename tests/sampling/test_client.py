@@ -251,14 +251,6 @@ def test_a_web_page_comes_with_a_hint_that_the_address_may_be_wrong() -> None:
     assert "not one of an OpenAI-compatible server, which ends in /v1" in told
 
 
-@pytest.mark.parametrize("code", [500, 408, 429])
-def test_a_passing_failure_is_tried_again(code: int) -> None:
-    server = FakeUpstream(boxed, faults=[Fault.status(code)] * 2)
-    [block] = asked(server, 4, tries=3)
-    assert [response.error for response in block] == [None] * 4
-    assert (len(server.calls), block[0].calls) == (3, 3)
-
-
 @pytest.mark.parametrize(
     ("place", "cause"),
     [

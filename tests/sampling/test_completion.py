@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,21 +15,12 @@ def parsed(*messages: Any, **fields: Any) -> list[Response]:
     return parse_reply(completion(*messages, **fields), latency_ms=1.26)
 
 
-def test_a_plain_reply_is_read_in_full() -> None:
-    usage = {"prompt_tokens": 12, "completion_tokens": 5}
-    reply = completion(BOX, usage=usage, model="m")
-    assert parse_reply(reply, seed=3, latency_ms=1.26) == [
-        Response(BOX, 5, None, "stop", seed=3, latency_ms=1.3, model="m", prompt_tokens=12, calls=1)
-    ]
-
-
-def test_seeds_step_and_the_call_and_its_prompt_are_billed_once() -> None:
+def test_a_reply_is_read_in_full_seeds_step_and_the_call_and_its_prompt_are_billed_once() -> None:
     usage = {"prompt_tokens": 12, "completion_tokens": 30}
-    made = parse_reply(completion(BOX, BOX, BOX, usage=usage), seed=4, latency_ms=1)
-    assert [response.seed for response in made] == [4, 5, 6]
-    assert [response.prompt_tokens for response in made] == [12, 0, 0]
-    assert [response.calls for response in made] == [1, 0, 0]
-    assert [response.tokens for response in made] == [10, 10, 10]
+    reply = completion(BOX, BOX, BOX, usage=usage, model="m")
+    first = Response(BOX, 10, None, "stop", 4, 1.3, model="m", prompt_tokens=12, calls=1)
+    later = [replace(first, seed=seed, prompt_tokens=0, calls=0) for seed in (5, 6)]
+    assert parse_reply(reply, seed=4, latency_ms=1.26) == [first, *later]
 
 
 def test_what_was_billed_beyond_the_listed_tokens_is_counted() -> None:

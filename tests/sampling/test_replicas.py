@@ -82,12 +82,6 @@ def test_a_dead_replica_is_left_at_once_and_cools_down() -> None:
     assert calls == [2, 1, 1]  # no retries against a closed port when there is somebody else
 
 
-def test_nobody_there_is_an_error_without_a_status() -> None:
-    got = among(lambda replicas: replicas.complete(BODY, 2), dead(), dead())
-    told = "upstream: the connection failed: connection refused"
-    assert [(each.error, each.calls) for each in got] == [(told, 2), (told, 0)]
-
-
 def test_a_refusal_is_not_taken_to_the_next_replica() -> None:
     other = FakeUpstream(boxed)
     refusing = FakeUpstream(boxed, faults=[Fault.status(401)] * 9)

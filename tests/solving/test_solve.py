@@ -89,7 +89,7 @@ def test_an_allocation_counts_what_the_server_counted(honours_n: bool) -> None:
         told.append(response.tokens)
         return response
 
-    faults = [Fault.status(500), None, Fault.status(429, retry_after="0"), None]
+    faults = [Fault.status(408), None, Fault.status(429, retry_after="0"), None]
     server = FakeUpstream(counted, faults=faults, honours_n=honours_n)
     made = solved(server, ASC(1.0))  # never satisfied, so every block is asked for
     served = len(server.calls) - 2

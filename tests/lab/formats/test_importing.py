@@ -137,17 +137,6 @@ def counts(pool: Pool) -> dict[str, int]:
     return {each.question.id: len(each.responses) for each in pool.everything()}
 
 
-def test_an_export_comes_back_as_the_pool_and_by_the_same_bytes() -> None:
-    asked = (record("a", 2, choices=("tea", "milk"), system="be brief"), record("b", 3, group="g"))
-    made = Pool.open(pool("made", *asked, truths={"a": "1"}, seed=3, temperature=0.6))
-    for name in ("one.parquet", "other.parquet"):
-        export_pool(made, name)
-    assert Path("one.parquet").read_bytes() == Path("other.parquet").read_bytes()
-    again = import_file("one.parquet", "again").pool
-    assert ([*again], again.manifest.plan) == ([*made], made.manifest.plan)
-    assert Truths.open(again.path) == Truths.open(made.path)
-
-
 def test_a_question_in_several_pools_has_its_responses_one_pool_after_the_other() -> None:
     one = pool("one", record("a", 4), record("b", 4))
     two = pool("two", record("b", 4, begin=10), record("a", 4, begin=10))

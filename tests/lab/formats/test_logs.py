@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import refusal
+from commands import refusal, said
 from foreign import APPLES, DATA, PENS, TEXTS, brought, imported
 from openai.types.chat import ChatCompletion
 from streams import NUMERIC, record_of, write_rows
 
-from aera import ASC, Question, Response, Run, Schedule
+from aera import ASC, Pool, Question, Response, Run, Schedule
 from aera.cli.ask import allocation_line
-from aera.errors import PoolError
+from aera.errors import PoolError, UsageError
 from aera.lab import Truths
 from aera.lab.formats.foreign import export_allocations
 from aera.lab.formats.pools import ESTIMATED
@@ -100,8 +100,10 @@ def test_choices_become_responses_in_the_order_of_their_index(tmp_path: Path) ->
 
 
 def test_requests_with_one_prompt_are_one_question(tmp_path: Path) -> None:
-    asked = DATA / "vllm_input.jsonl"
-    [record] = imported(DATA / "vllm_batch.jsonl", tmp_path / "pool", questions=asked)
+    named = ("--format", "openai-batch", "--questions", DATA / "vllm_input.jsonl")
+    words = (DATA / "vllm_batch.jsonl", "--task", "numeric", "--out", tmp_path / "pool")
+    said("import", *words, *named)
+    [record] = Pool.open(tmp_path / "pool")
     right, refusal, bare = record.responses
     assert record.question.text == APPLES
     assert replace(right, prompt_tokens=0) == Response(
@@ -152,11 +154,13 @@ def test_allocations_become_the_output_of_a_batch(tmp_path: Path) -> None:
     failed = replace(done, question_id="q2", error="upstream: gone")
     lines = "".join(json.dumps(allocation_line(each)) + "\n" for each in (done, failed))
     (tmp_path / "solved.jsonl").write_text(lines)
-    assert export_allocations(tmp_path / "solved.jsonl", tmp_path / "batch.jsonl") == 2
+    said("export", tmp_path / "solved.jsonl", "--out", tmp_path / "batch.jsonl")
+    with pytest.raises(UsageError, match="a file on this disk"):
+        said("export", tmp_path / "solved.jsonl", "--out", "s3://b/x")
     first, second = map(json.loads, (tmp_path / "batch.jsonl").read_text().splitlines())
     completion = ChatCompletion.model_validate(first["response"]["body"])
-    said = completion.choices[0].message.content
-    assert (first["custom_id"], said) == ("q1", "so it is \\boxed{7}")
+    text = completion.choices[0].message.content
+    assert (first["custom_id"], text) == ("q1", "so it is \\boxed{7}")
     assert first["response"]["body"]["aera"]["reason"] == done.reason
     assert completion.usage.completion_tokens == done.completion_tokens
     assert (second["response"], second["error"]["message"]) == (None, "upstream: gone")
