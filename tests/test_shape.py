@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_712,
     "classes": 171,
     "longest import chain": 12,
-    "lines of tests": 14_001,
+    "lines of tests": 13_993,
     "words of README and docs": 18_644,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

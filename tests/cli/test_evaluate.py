@@ -151,10 +151,7 @@ def test_workers_change_nothing(shell: Shell) -> None:
 
 
 def test_pool_and_controller_pass_the_audit_and_a_planted_input_does_not(shell: Shell) -> None:
-    shell.said("leaks", "C")
-    told = shell.said("leaks", "C", "pool")
-    assert "the same 60: each was judged" in told
-    assert "60 of 60" in told
+    assert "60 of 60" in shell.said("leaks", "C", "pool")
     taught = "taught on 60 questions, calibrated on the same, out of fold"
     assert taught in shell.said("info", "C")
     planted = shutil.copytree(shell.folder / "C", shell.folder / "planted")
