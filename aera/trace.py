@@ -23,8 +23,6 @@ TOP = 20
 TOP_LOGPROBS = "top_logprobs"
 FULL: Mapping[str, Any] = MappingProxyType({"logprobs": True, TOP_LOGPROBS: TOP})
 """The fields of a request for full traces."""
-PLAIN: Mapping[str, Any] = MappingProxyType({"logprobs": True})
-"""And for the logprobs of the tokens alone."""
 WINDOW, WIDE = 32, 64
 """Tokens in a row that are looked at together."""
 TENTH = 0.1

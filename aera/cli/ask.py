@@ -50,7 +50,7 @@ from aera.sampling.sampler import (
 from aera.solving.controller import Controller
 from aera.solving.run import Allocation
 from aera.solving.solve import shared_label, solve_many
-from aera.trace import FULL, PLAIN
+from aera.trace import FULL
 
 EVERY = 10.0
 """Seconds between two lines about progress where there is no terminal, and before the first."""
@@ -564,7 +564,7 @@ def sample(
 
     chosen = get_task(task)
     asked, truths = read_exam(questions, chosen, asking.columns or (), seed=seed)
-    wishes = FULL if traces else PLAIN if raw_traces else {}
+    wishes = FULL if traces else {"logprobs": True} if raw_traces else {}
     job = Job(asking.sampler(chosen, wishes, seed), Ledger(asking.budget()))
     points = Schedule.parse(schedule) if schedule else None
     each = responses if responses is not None else points.last if points else 128

@@ -88,9 +88,7 @@ def scoring_for(
         if price is not None or judge is not None:
             raise UsageError("--price and --judge go with --scorer: votes have no reward")
         return None
-    # A scorer says whether it wants log-probabilities.
-    best_of_n = BestOfN(scorer, uses_logprobs=bool(getattr(scorer, "uses_logprobs", False)))
-    asked = VoteLearner(SCORES, best_of_n=best_of_n, judge=judge)
+    asked = VoteLearner(SCORES, best_of_n=BestOfN(scorer), judge=judge)
     return asked if price is None else replace(asked, price=price)
 
 

@@ -70,7 +70,7 @@ _VALUE = re.compile(
     )""",
     re.VERBOSE,
 )
-_GROUPED = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)")
+_GROUPED = re.compile(r"(?<![\d,.(\[])(?!0)\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)")
 _EUROS = re.compile(r"\u20ac|\b[eE]uros?\b|\bEUR\b")
 _EUROPEAN = re.compile(r"(\d{1,3}(?:[.\s]\d{3})*|\d+),(\d\d?)(?!\d)|(\d{1,3}(?:\.\d{3})+)(?![\d,])")
 _LAKHS = re.compile(r"\d{1,2}(?:,\d\d)+,\d{3}(?![\d,])")

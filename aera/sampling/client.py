@@ -47,7 +47,7 @@ from aera.sampling.replies import (
     refusal,
     usage_of,
 )
-from aera.trace import FULL, PLAIN, TOP_LOGPROBS, ServedTokens
+from aera.trace import FULL, TOP_LOGPROBS, ServedTokens
 
 MOST_KEPT = 1_024
 """Things remembered of a server; names come from clients, who can make up any number."""
@@ -584,7 +584,7 @@ class Upstream:
         """What the server gives of logprobs, and whether it takes `n`, by replies of few tokens."""
         message = {"role": "user", "content": "Say 1."}
         asked = {"model": model, "messages": [message], "max_tokens": 8, "temperature": 1.0}
-        for wishes in (FULL, PLAIN):
+        for wishes in (FULL, {"logprobs": True}):
             got = unless_refused(await self.complete(RequestBody(asked, wishes=wishes), 2))
             if isinstance(failed := got[0].source, UpstreamError):
                 raise failed

@@ -98,17 +98,15 @@ def _prefix(number: int) -> str:
 def _best_of_n(path: Path, config: Mapping[str, Any], scorer: Scorer | None) -> BestOfN | None:
     """The scorer in its place, if there is one exactly where one is needed."""
     kept = config.get("scorer")
-    if scorer is not None and kept is not None:
-        return BestOfN(scorer, uses_logprobs=bool(kept["uses_logprobs"]))
-    if scorer is not None:
+    if scorer is not None and kept is None:
         raise ControllerError(f'the controller at "{path}" was made for votes and takes no scorer')
-    if kept is not None:
+    if scorer is None and kept is not None:
         raise ControllerError(
             f'the controller at "{path}" was made for a scorer, {kept["name"]}, which is code and '
             "is not kept: give it as --scorer MODULE:NAME to aera solve, serve or evaluate, or as "
             "Controller.load(path, scorer=...)"
         )
-    return None
+    return BestOfN(scorer) if scorer is not None else None
 
 
 def read_config(path: Path) -> Any:

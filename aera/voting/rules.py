@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from aera.core import Leaders, Prefix, Question, Response, Tally, Vote, Weighting
 from aera.errors import ControllerError, UsageError
 from aera.files import attempt, load_named
-from aera.trace import FULL, PLAIN, TRACE_NAMES, UNKNOWN
+from aera.trace import FULL, TRACE_NAMES, UNKNOWN
 from aera.voting.traits import TRACE
 
 Rule = Callable[[Prefix], Leaders]
@@ -154,13 +154,6 @@ class BestOfN:
     """
 
     scorer: Scorer
-    uses_logprobs: bool = False
-    """Whether the scorer looks at log-probabilities, and so should be given them."""
-
-    @property
-    def asks(self) -> Mapping[str, object]:
-        """The fields of a request whose responses the scorer can judge."""
-        return PLAIN if self.uses_logprobs else {}
 
     def weigh(
         self, question: Question, responses: Sequence[Response], votes: Sequence[Vote]
@@ -176,7 +169,7 @@ class BestOfN:
 
     def as_json(self) -> dict[str, object]:
         """What a controller on disk keeps of it: all but the scorer's code."""
-        return {"name": type(self.scorer).__name__, "uses_logprobs": self.uses_logprobs}
+        return {"name": type(self.scorer).__name__}
 
     def _scores(self, question: Question, responses: Sequence[Response]) -> list[float]:
         """What the scorer says, if it makes sense."""

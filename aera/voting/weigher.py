@@ -15,7 +15,7 @@ import numpy as np
 from aera.arrays import Flags, Floats
 from aera.core import Question, Reader, Response, Vote
 from aera.network import Network, check_features, sigmoid
-from aera.trace import FULL, PLAIN
+from aera.trace import FULL
 from aera.voting.traits import (
     COUNTS,
     GROUPS,
@@ -65,7 +65,7 @@ class Weigher:
     @property
     def asks(self) -> Mapping[str, object]:
         """The fields of a request whose responses bring what it needs."""
-        return FULL if TRACE in self.needs else PLAIN if LOGPROBS in self.needs else {}
+        return FULL if TRACE in self.needs else {"logprobs": True} if LOGPROBS in self.needs else {}
 
     def weights(self, seen: Floats) -> Floats:
         """Weights for rows of all traits, between 0 and 1.
@@ -131,11 +131,6 @@ class ChanceRight:
 
     weigher: Weigher
     task: Reader
-
-    @property
-    def uses_logprobs(self) -> bool:
-        """Whether it learned from logprobs, and so should be given them."""
-        return bool(self.weigher.asks)
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[float]:
         votes = [self.task.read(response) for response in responses]

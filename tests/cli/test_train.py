@@ -20,8 +20,6 @@ JUDGE = """
 made = []
 
 class Short:
-    uses_logprobs = True
-
     def __init__(self):
         made.append(self)
 
@@ -158,7 +156,7 @@ def test_best_of_n_is_trained_saved_and_evaluated() -> None:
     told = json.loads(Path("C/calibration.json").read_text("utf-8"))
     assert told["price"] == 0.3
     assert "max_loss" not in told
-    assert json.loads(Path("C/config.json").read_text("utf-8"))["scorer"]["uses_logprobs"]
+    assert json.loads(Path("C/config.json").read_text("utf-8"))["scorer"] == {"name": "Short"}
     made = evaluated("--controller", "C", *SCORED)
     assert made["best_of_n"] == {"scorer": "Short", "judge": "truth", "price": 0.3}
     points = points_of(made)

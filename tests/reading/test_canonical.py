@@ -33,7 +33,7 @@ NO_NUMBERS = r"""|none|2 or 3|2 and 3|2, 3|x=2, y=3|4x|55h|x + 5|5 to 6|5-6|1/0|
     |5!|12:30
     |1. First add|5 hours 30 minutes|\sqrt{2}|5\pi|2^{10}|\infty|\frac362|abc|-|.|%|$
     |\frac{1}{x}|3 + 5
-    |(1,2)|1,2,3|5 mod 7|many|nan|inf|0x10|1_000|1,50|twenty-five"""
+    |(1,2)|1,2,3|5 mod 7|many|nan|inf|0x10|1_000|1,50|0,125|twenty-five"""
 DIFFERENT_NUMBERS = [
     *(("5", "-5"), ("16", "1/16"), ("0.1", "10%"), ("1.500", "1.500 Euro"), ("5", "5 million"))
 ]

@@ -236,15 +236,22 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
     """The truths that can be read, and whose cannot; refuses where none can."""
     truths, unreadable = dict[str, str](), list[Entry]()
     without: dict[str, str] = {}
-    first = _first_place(entries, task)
+    labels = [(each.truth, each.question.choices) for each in entries if each.truth is not None]
+    chosen = task.kind == "choice" and bool(labels)
+    worded = chosen and all(label in words for label, words in labels)
+    lettered = chosen and all(label in [*LETTERS[: len(words)]] for label, words in labels)
+    lettered = lettered and any([*words] != [*LETTERS[: len(words)]] for _, words in labels)
+    first = _first_place(labels) if chosen else None
     for entry in entries:
         truth, place = readable_answer(entry.question, entry.truth, task), whole_number(entry.truth)
         fault = SEVERAL if entry.several else f"no {task.kind} answer"
         if entry.several and truth is not None and task.kind != "json":
             name, value = entry.truth_name, shown(entry.truth)
             raise PoolError(f'{entry.where}: the field "{name}" is {value}, {SEVERAL}')
-        if first is not None and place is not None:
+        if first is not None and place is not None and not worded:
             truth = LETTERS[place - first]
+        elif lettered and not worded:  # also where an option is called by another's letter
+            truth = entry.truth
         if truth is not None:
             truths[entry.question.id] = truth
         elif entry.truth is None:
@@ -260,19 +267,18 @@ def _read_truths(entries: Collection[Entry], task: Task) -> tuple[Truths | None,
             "answer=NAME for another column"
         )
     doubts = [f"without a truth: {name_few(without)}"] if without and (truths or unreadable) else []
-    if first is not None:
+    if worded and (lettered or first is not None):
+        doubts.append("labels are taken for the words of choices, not for their letters or places")
+    elif first is not None:
         doubts.append(f"labels are places among the choices, counted from {first}")
     return (Truths(truths), doubts) if truths else (None, [*doubts, NO_TRUTHS])
 
 
-def _first_place(entries: Collection[Entry], task: Task) -> int | None:
+def _first_place(labels: Collection[tuple[str | None, Sequence[str]]]) -> int | None:
     """What places are counted from where labels are places among the choices; else None.
 
-    Numbers that all name an option by its words are words. Whether it is 0 or 1 the ends tell.
+    Whether it is 0 or 1 the ends tell.
     """
-    labels = [(each.truth, each.question.choices) for each in entries if each.truth is not None]
-    if task.kind != "choice" or all(label in words for label, words in labels):
-        return None
     found = [(whole_number(label), len(words)) for label, words in labels]
     places = [(place, place - count) for place, count in found if place is not None]
     if len(places) < len(found):

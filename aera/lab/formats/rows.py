@@ -49,7 +49,7 @@ Mapped = Mapping[str, str] | Iterable[str]
 
 THOUGHT = "reasoning_content"
 """Where DeepSeek, and who follows it, keeps thinking apart from the text."""
-_CUT = ("MAX_TOKENS", "max_tokens", "model_length", "max_length", "max_new_tokens")
+_CUT = ("True", "true", "MAX_TOKENS", "max_tokens", "model_length", "max_length", "max_new_tokens")
 """What others say of a response that was cut off."""
 LOOSE = ("sample_id", "sample")
 """Columns that may as well be the place of a response as something else."""
@@ -160,6 +160,9 @@ class Fields:
 
     def missing(self, key: str, what: str) -> PoolError:
         """What is said of a row without something it needs."""
+        name = self.mapped.get(key) or self.name(key)
+        if name in self.row:
+            return PoolError(f'{self.where}: the column "{name}" is empty, and each row needs one')
         if key in self.mapped:
             return self.unknown(self.mapped[key])
         return PoolError(
@@ -173,7 +176,8 @@ class Fields:
 
     def _guess(self, key: str) -> str:
         """Which column it may be: a list of responses, several with a number, the longest text."""
-        asked = {self.name(each) for each in ("question", "messages", "choices")}
+        others = ("text", "responses", "answer") if key == "question" else ()
+        asked = {self.name(each) for each in ("question", "messages", "choices", *others)}
         rest = {n: v for n, v in self._flat().items() if n not in asked and n.isprintable()}
         texts = {name: len(value) for name, value in rest.items() if isinstance(value, str)}
         if key == "text":
@@ -497,7 +501,13 @@ def read_reply(reply: Row, *, where: str) -> list[Response]:
 
 def as_openai_ends(reason: object) -> str | None:
     """Why a response ended, in OpenAI's words."""
-    return "length" if reason in _CUT else reason if isinstance(reason, str) else None
+    return (
+        "length"
+        if reason is True or reason in _CUT
+        else reason
+        if isinstance(reason, str)
+        else None
+    )
 
 
 # --- one response per row -------------------------------------------------------------------------

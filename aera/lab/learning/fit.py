@@ -90,26 +90,20 @@ def fit_weigher(
             "none of the responses to learn from can be read, so there is nothing to weigh; "
             "look at the task of the pool"
         )
-    features, seen = _shown(traits[voted], without)
-    scaled, scale = standardize(seen, EDGES)
+    votes = traits[voted]
+    had = {g for g in LEARNED if g not in without and having(votes, g).mean() > NEARLY_ALL}
+    features = tuple(each.name for each in TRAITS if each.group in (COUNTS, *had))
+    scaled, scale = standardize(votes[:, columns_of(features)], EDGES)
     weights = fit_shares(scaled, grades[voted], voted.sum(axis=1))
     return Weigher(linear(weights, scale), features)
 
 
-def _shown(votes: Floats, without: Container[str]) -> tuple[tuple[str, ...], Floats]:
-    """The traits of the votes to learn from, of the groups that nearly all of them bring."""
-    had = {g for g in LEARNED if g not in without and having(votes, g).mean() > NEARLY_ALL}
-    features = tuple(each.name for each in TRAITS if each.group in (COUNTS, *had))
-    return features, votes[:, columns_of(features)]
-
-
 def fit_tiers(traits: Floats, grades: Floats, voted: Flags) -> Weigher:
-    """The same with a lower weigher for responses that bring less, as long as any is left."""
+    """The same with a lower weigher for responses that bring a text and no trace."""
     best = fit_weigher(traits, grades, voted)
-    needed = [group for group in reversed(LEARNED) if group in best.needs]
-    lost = [needed[:count] for count in range(1, len(needed))]
-    lower = (fit_weigher(traits, grades, voted, without=each) for each in lost)
-    return replace(best, lower=tuple(lower))
+    if best.needs != {TEXT, TRACE}:
+        return best
+    return replace(best, lower=(fit_weigher(traits, grades, voted, without=(TRACE,)),))
 
 
 def fit_shares(inputs: Floats, grades: Floats, counts: Columns) -> Floats:
