@@ -48,7 +48,9 @@ def import_(
     ),
     questions: Path | None = option("For openai-batch: the batch's input, or questions by id."),
     columns: list[str] | None = option(
-        "A column under another name, as question=asked or question=item.question; repeatable.",
+        "A column under another name, as question=asked or question=item.question; repeatable. "
+        "Ours: question, messages, system, id, choices, answer (what is right), group, responses, "
+        "text, response_answer, tokens, finish_reason, index.",
         "--map",
     ),
     responses: int | None = option(

@@ -389,10 +389,6 @@ class Ledger:
         """How many times as much as asked for is reserved, as servers here have given or billed."""
         return max(each._stretch for each in self._chain)
 
-    @property
-    def _under_way(self) -> bool:
-        return any(each.open for each in self._chain)
-
     def hold(self, held: Held, n: int) -> None:
         """Reserve so many, or as many fewer."""
         more = [n * cost for cost in held.each]
