@@ -26,8 +26,8 @@ from aera.voting.traits import COUNTS, TEXT, TRACE, TRAITS, columns_of, having
 from aera.voting.weigher import Weigher
 
 LEARNED = (TEXT, TRACE)
-"""The groups of traits that are learned from. Sums of logprobs are not: beside the text they brought
-nothing clear on any pool, and listing them took vLLM's front end six times the CPU a token."""
+"""The groups of traits that are learned from. Sums of logprobs are not: beside the text they
+brought nothing clear on any pool, and listing them took vLLM's front end six times the CPU."""
 EDGES = (0.001, 0.999)
 """Traits beyond these quantiles of training count as the quantile."""
 NEARLY_ALL = 0.95
