@@ -42,9 +42,12 @@ class Kept:
         return got
 
 
-def replay(controller: Controller, question: Question, got: list[Response]) -> Allocation:
-    """Decide from recorded responses alone."""
-    run = controller.start(question)
+def replay(
+    controller: Controller, question: Question, got: list[Response], lookout: Any
+) -> Allocation:
+    """Decide from recorded responses alone, the questions in their order for the drift check."""
+    drifts = lookout.home is not None and lookout.see(question)
+    run = (controller.plain if drifts else controller).start(question)
     while run.want:
         run.feed(got[run.delivered : run.delivered + run.want])
     return run.allocation
@@ -64,7 +67,8 @@ async def measure(engine: Any, asked: argparse.Namespace) -> None:
     many = solve_many(questions, kept, controller, concurrency=len(questions))
     told = {made.question_id: made async for made in many}
     took = time.perf_counter() - begun
-    again = {q.id: replay(controller, q, kept.got[q.id]) for q in questions}
+    lookout = controller.make_lookout()
+    again = {q.id: replay(controller, q, kept.got[q.id], lookout) for q in questions}
     differ = [
         name
         for name, made in told.items()
