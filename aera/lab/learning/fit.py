@@ -45,7 +45,7 @@ PRICE = 1.0
 """What the mean full budget costs, in units of grade, where nobody says otherwise."""
 ROUNDS = 4
 """How often the rule is fitted to the targets that it shapes itself."""
-GATE_RIDGE = 20.0
+GATE_RIDGE = 1.0
 GATE_STEPS = 25
 """Of Newton's method, which needs a handful."""
 

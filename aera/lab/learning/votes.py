@@ -54,7 +54,7 @@ TRUTH, SCORE = "truth", "score"
 JUDGES = (TRUTH, SCORE)
 SHARES = {False: (1.0, 0.0, 0.0), True: (0.5, 0.0, 0.5)}
 """Of the questions, for learning and for calibration, without a certificate and with one."""
-MARGIN = 1.64
+MARGIN = 1.96
 """Standard errors that a loss stays below its limit, and a gain above nothing: on few questions the
 cheapest setting that seemed to lose little loses more on others."""
 CLEAR = 0.6
@@ -290,7 +290,7 @@ def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
     gains = 100 * by_question((after - before).mean(axis=-1))
     mean, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
     low, high = mean - MARGIN * error, mean + MARGIN * error
-    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 90 % [{low:+.1f}, {high:+.1f}]"
+    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]"
 
 
 # --- the majority as a teacher --------------------------------------------------------------------
