@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_711,
+    "code lines": 18_707,
     "classes": 171,
     "longest import chain": 12,
     "lines of tests": 13_993,
-    "words of README and docs": 18_640,
+    "words of README and docs": 18_637,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

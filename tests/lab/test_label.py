@@ -142,7 +142,7 @@ def test_labels_are_read_as_a_spreadsheet_saves_them(tmp_path: Path) -> None:
 
 def test_the_card_names_whose_weights_they_are() -> None:
     built = aera.train(HELD, max_loss=0.1, weigher=BUNDLED)
-    brought = "**Weights** of another controller: aera-0.21, taught on 325 questions"
+    brought = "**Weights** of another controller: aera-0.19, taught on 325 questions"
     assert (brought in built.card) == (built.weigher is not None)
     with pytest.raises(UsageError, match="its votes are plain"):
         aera.train(HELD, max_loss=0.1, weigher=default_controller())

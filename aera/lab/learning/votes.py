@@ -27,13 +27,7 @@ from aera.lab.calibrating.families import (
     answer_families,
 )
 from aera.lab.frontier import Trajectories, by_question
-from aera.lab.learning.fit import (
-    PRICE,
-    fit_gate,
-    fit_tiers,
-    fit_weigher,
-    judge_out_of_fold,
-)
+from aera.lab.learning.fit import PRICE, fit_gate, fit_tiers, fit_weigher, judge_out_of_fold
 from aera.lab.learning.folds import Fold, Split, check_enough, out_of_fold, split_rows
 from aera.lab.replay import (
     Dataset,
@@ -55,8 +49,10 @@ JUDGES = (TRUTH, SCORE)
 SHARES = {False: (1.0, 0.0, 0.0), True: (0.5, 0.0, 0.5)}
 """Of the questions, for learning and for calibration, without a certificate and with one."""
 MARGIN = 1.96
-"""Standard errors that a loss stays below its limit, and a gain above nothing: on few questions the
-cheapest setting that seemed to lose little loses more on others."""
+"""Standard errors that a loss stays below its limit: on few questions the cheapest setting that
+seemed to lose little loses more on others."""
+SURE = 1.64
+"""Standard errors that the gain of weights stays above nothing."""
 CLEAR = 0.6
 """Share of the questions, those with the clearest votes, that the majority teaches on."""
 HARM = 0.05
@@ -289,8 +285,8 @@ def _gain(weighted: Trajectories, plain: Trajectories) -> tuple[bool, str]:
     after, before = weighted.mixed.known_grades, plain.mixed.known_grades
     gains = 100 * by_question((after - before).mean(axis=-1))
     mean, error = float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
-    low, high = mean - MARGIN * error, mean + MARGIN * error
-    return mean > max(MARGIN * error, 1e-9), f"{mean:+.1f} points, 95 % [{low:+.1f}, {high:+.1f}]"
+    low, high = mean - SURE * error, mean + SURE * error
+    return mean > max(SURE * error, 1e-9), f"{mean:+.1f} points, 90 % [{low:+.1f}, {high:+.1f}]"
 
 
 # --- the majority as a teacher --------------------------------------------------------------------
