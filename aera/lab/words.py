@@ -406,7 +406,7 @@ def _failure(choice: Choice) -> str:
 def _measured(choice: Choice, each: str) -> str:
     """What calibration without a certificate did, which is no promise."""
     verb, verbs = ("changed", "changes") if choice.by_agreement else ("lost", "loses")
-    spare = f" with {choice.margin:g} standard error to spare, which promises nothing"
+    spare = f" with {choice.margin:g} standard errors to spare, which promises nothing"
     far = spare if choice.margin else ""
     if choice.questions < FEW:
         far = f", too few to say what it {verbs} on others"

@@ -80,7 +80,7 @@ class Choice:
                 f"{self.reference:.3f} at the full budget, saving {100 * self.token_saving:.1f} % "
                 "of the tokens"
             )
-        spare = f", {self.margin:g} standard error to spare" if self.margin else ""
+        spare = f", {self.margin:g} standard errors to spare" if self.margin else ""
         where = f"on {self.questions} questions{spare}"
         if self.setting is None:
             how = f"be certified to {self.verb}" if self.alpha else self.verb

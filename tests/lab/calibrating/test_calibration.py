@@ -88,8 +88,8 @@ def test_few_questions_on_which_no_answer_changes_do_not_show_agreement() -> Non
     assert (choice.setting, choice.token_saving, choice.needed) == (None, 0, 50)
     assert choice.summary == (
         "NOT FEASIBLE: no aera setting that was tried could change at most 2 % of the answers on "
-        "48 questions, 1 standard error to spare, so the full budget is kept; about 50 calibration "
-        "questions would be needed"
+        "48 questions, 1 standard errors to spare, so the full budget is kept; about 50 "
+        "calibration questions would be needed"
     )
     assert changing(50, 0).feasible
     assert changing(48, 0, replace(AGREED, by_agreement=False)).feasible
@@ -126,7 +126,7 @@ def test_a_choice_says_what_it_saves_and_stops_other_questions() -> None:
     assert choice.summary == "aera 0.1: within 2 points of the full budget on 5 questions, " \
         "saving 75.0 % of the tokens"  # fmt: skip
     spare = chosen(np.zeros((5, 3)), made, LossLimit(margin=1.0))
-    assert "on 5 questions, 1 standard error to spare, saving" in spare.summary
+    assert "on 5 questions, 1 standard errors to spare, saving" in spare.summary
     others = np.array([[0.3, 0.05, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.5]])
     assert choice.stops(GATE_FAMILY, others).tolist() == [1, 0, 2]
 
