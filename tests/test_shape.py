@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "aera").rglob("*.py"))
 BUDGET = {
     "modules": 95,
-    "code lines": 18_707,
+    "code lines": 18_706,
     "classes": 171,
     "longest import chain": 12,
     "lines of tests": 13_993,

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from math import ceil, inf, isfinite, nan
 from typing import Any
 
@@ -289,9 +289,8 @@ class RequestOptions:
         told = own_headers(headers)
         chosen: Json = {name.replace("-", "_"): value for name, value in told.items()}
         chosen |= {name: value for name, value in (given or {}).items() if value is not None}
-        names = [each.name for each in fields(cls)]
-        if unknown := sorted(chosen.keys() - names):
-            known = ", ".join(names)
+        if unknown := sorted(chosen.keys() - cls.__dataclass_fields__.keys()):
+            known = ", ".join(cls.__dataclass_fields__)
             raise UsageError(f'no option is called "{unknown[0]:.40}"; known are {known}')
         return cls(**{name: _parse_option(name, value) for name, value in chosen.items()})
 
