@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_706,
     "classes": 171,
     "longest import chain": 12,
-    "lines of tests": 13_993,
+    "lines of tests": 13_992,
     "words of README and docs": 18_637,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -8,9 +8,10 @@ equivalence is another matter and costs another process.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -34,10 +35,13 @@ _TEXT = re.compile(
 )
 _PYTHON_POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(])")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|\u00b0")
-_MONEY = re.compile(r"\\?[$%\u20ac\u00a3]")
+_CURRENCY = r"$\u00a3\u00a5\u20a0-\u20bf"
+_MONEY = re.compile(rf"\\?[%{_CURRENCY}]")
 _NAMES = ("times", "cdot", "sqrt", "pi", "infty", "cup", "le", "ge")
 _UNICODE = {ord(sign): f"\\{name} " for sign, name in zip("×·√π∞∪≤≥", _NAMES, strict=True)}
+_MINUS = str.maketrans("\u2212\u2013", "--")
 _UNICODE |= str.maketrans({"\u2212": "-", "\u2013": "-", "²": "^2", "³": "^3"})
+_UNICODE |= str.maketrans({"½": " 1/2", "¼": " 1/4", "¾": " 3/4", "⅓": " 1/3", "⅔": " 2/3"})
 
 
 def _plain(raw: str) -> str:
@@ -60,6 +64,9 @@ def _plain(raw: str) -> str:
 
 _DECIMAL = r"\d+(?:\.\d+)?|\.\d+"
 _SIGNED = rf"\{{\s*[-+]?\s*(?:{_DECIMAL})\s*\}}"
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES |= {"lakh": 5, "crore": 7, "万": 4, "萬": 4, "만": 4, "亿": 8, "億": 8, "억": 8}
+_SCALE = "|".join(f"{each}\\b" if each.isascii() else each for each in _SCALES)
 _VALUE = re.compile(
     rf"""(?P<sign>[-+]?)\s*
     (?: (?P<whole>\d+)?\s*\\frac\s*(?P<above>{_SIGNED}|\d)\s*(?P<below>{_SIGNED}|\d)
@@ -67,15 +74,29 @@ _VALUE = re.compile(
         (?P<num>{_DECIMAL})(?:\s*/\s*(?P<den>{_DECIMAL}))?
         (?:\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{{?(?P<power>[-+]?\d{{1,2}})\}}?
           |[eE](?P<exponent>[-+]?\d{{1,2}}))?
-    )""",
-    re.VERBOSE,
+    )(?:\s*(?P<scale>{_SCALE}))?(?!\s*[百千천](?![克米瓦]))""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# As it stands in prose, where nothing may give back: 1,080 and 1 080 and 1.249,00.
+_DIGITS = r"\d+(?:(?:[.,]|\{,\}|[ \u00a0\u2009\u202f](?=\d{3}(?![\w-])))\d+)*"
+NUMBER = (
+    r"(?:(?<![\w)])[-\u2212])?(?:\\[dtc]?frac\{-?\d{1,99}\}\{\d{1,99}\}"
+    rf"|\\?[{_CURRENCY}]?(?:\d+\s\d+/\d+|\d*\s?[½¼¾⅓⅔]"
+    rf"|(?:{_DIGITS}|\.\d+)(?:[eE][-+]?\d{{1,2}}\b|/\d+)?)"
+    rf"(?:\s?(?:{_SCALE})|\s?(?:\u20ac|[eE]uros?\b))?)"
 )
 _GROUPED = re.compile(r"(?<![\d,.(\[])(?!0)\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)")
 _EUROS = re.compile(r"\u20ac|\b[eE]uros?\b|\bEUR\b")
 _EUROPEAN = re.compile(r"(\d{1,3}(?:[.\s]\d{3})*|\d+),(\d\d?)(?!\d)|(\d{1,3}(?:\.\d{3})+)(?![\d,])")
 _LAKHS = re.compile(r"\d{1,2}(?:,\d\d)+,\d{3}(?![\d,])")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
-_ANY_UNIT = re.compile(r"[ /]*[^\W\d_]{2}[^\d=<>+*|(){}\[\],]*(?:\^\s*\{?\d\}?)?[^\W\d_ ]*")
+_ANY_UNIT = re.compile(
+    r"[ /]*(?:[^\W\d_]{2}|[\u3040-\ud7a3])[^\d=<>+*|(){}\[\],]*(?:\^\s*\{?\d\}?)?[^\W\d_ ]*"
+)
+_UNIT_TEXT = re.compile(
+    rf"(?<=[^\s,(\[])\s*\\(?:text\w{{0,3}}|math(?:rm|bf)|mbox)\s*\{{(?!\s*(?:{_SCALE}))"
+    r"[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$"
+)
 _KNOWN_UNIT = re.compile(
     r"(?:square |sq |cubic |per )?(?:cm|mm|km|kg|ft|inch|inches|feet|foot|yards?|meters?|metres?|"
     r"miles?|degrees?|dollars?|cents?|units?|hours?|minutes?|seconds?|days?|weeks?|years?|mph|"
@@ -83,7 +104,6 @@ _KNOWN_UNIT = re.compile(
     r"(?: per [a-z]{2,10})?(?:\s*\^\s*\{?\d\}?)?",
 )
 _NO_UNIT = re.compile(r"\b(?:and|or|pi|sqrt|to|plus|minus|times|over|sin|cos|tan|log|ln|mod)\b")
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SPELLED = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen twenty"
@@ -91,6 +111,7 @@ _SPELLED = (
 SPELLED = {word: number for number, word in enumerate(_SPELLED.split())}
 _EQUALS = re.compile(r"=|\\approx\b|\u2248|\babout\b|\bapproximately\b|\b[aA]nswer(?: is\b|:)")
 _SEVERAL = re.compile(r",(?!\d{3})|;|\b(?:and|or|wrong|incorrect)\b")
+_EXACT = Context(prec=LONGEST + 1)
 _PAIRS = frozenset({"()", "[]", "{}", "**", "__", "``", '""', "''"})
 
 
@@ -103,17 +124,17 @@ def canonical_number(raw: str) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def _canonical_number(raw: str) -> str | None:
-    if raw.lower() in SPELLED:
-        return str(SPELLED[raw.lower()])
     if _EUROS.search(raw):  # 1.249,00 and 1.500: no price has three decimals
         raw = _EUROPEAN.sub(_english, raw)
-    text = _SPACE.sub(" ", _TEXT.sub(r" \1 ", _plain(raw)))
+    text = _SPACE.sub(" ", _TEXT.sub(r" \1 ", _UNIT_TEXT.sub("", _plain(raw))))
     *before, text = _EQUALS.split(text)
     if any(map(_SEVERAL.search, before)):  # "a = 2, b = 3" is no number
         return None
     text = _unwrap(text.strip())
     if _LAKHS.match(text):
         text = text.replace(",", "")
+    if text.lower() in SPELLED:
+        return str(SPELLED[text.lower()])
     value = _number(text, unit=_ANY_UNIT)
     return None if value is None else _write(value)
 
@@ -146,13 +167,9 @@ def _number(text: str, *, unit: re.Pattern[str]) -> Fraction | None:
     if not match:
         return None
     rest = text[match.end() :].strip().lower()
-    scale, _, behind = rest.partition(" ")
-    if scale in _SCALES:
-        rest = behind
     if rest and (not unit.fullmatch(rest) or _NO_UNIT.search(rest)):
         return None
-    value = _value(match)
-    return None if value is None else value * 10 ** _SCALES.get(scale, 0)
+    return _value(match)
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
@@ -164,23 +181,15 @@ def _value(match: re.Match[str]) -> Fraction | None:
         return None
     value = above / below * Fraction(10) ** int(match["power"] or match["exponent"] or 0)
     value += int(match["whole"] or match["mixed"] or 0)
+    value *= Fraction(10) ** _SCALES.get((match["scale"] or "").lower(), 0)
     return -value if match["sign"] == "-" else value
 
 
 def _write(value: Fraction) -> str | None:
     """Whole numbers and finite decimals as people write them, everything else as a fraction."""
-    twos = (value.denominator & -value.denominator).bit_length() - 1
-    rest, fives = value.denominator >> twos, 0
-    while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
-    places = max(twos, fives)
-    if rest != 1:
-        written = str(value)
-    elif not places:
-        written = str(value.numerator)
-    else:
-        digits = str(abs(value.numerator) * 10**places // value.denominator).zfill(places + 1)
-        written = f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    decimal = _EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
+    finite = Fraction(decimal) == value
+    written = f"{_EXACT.normalize(decimal):f}" if finite else str(value)
     return written if len(written) <= LONGEST else None
 
 
@@ -210,28 +219,31 @@ def _letter(raw: str) -> str:
 
 # --- expressions ----------------------------------------------------------------------------------
 
-_UNIT_TEXT = re.compile(
-    r"(?<=[^\s,(\[])\s*\\(?:text\w{0,3}|math(?:rm|bf)|mbox)\s*\{[^{}\d]*\}\s*(?:\^\s*\{?\d\}?)?$"
-)
 _JOINED = re.compile(
     r"\\(?:text\w{0,3}|mathrm|mbox)\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s\b(?:and|or)\b\s"
 )
 _NAMED = re.compile(
-    r"""\s*( [A-Za-z](?:_\{?\w{1,3}\}?)? | [A-Z]{2,4} | [a-zA-Z]'{0,2}\([a-zA-Z]\)
+    r"""\s*( [A-Za-z](?:_\{?\w{1,3}\}?)? | [A-Z]{2,4} | [a-zA-Z](?:'{0,2}|\^\{-1\})\([a-zA-Z]\)
       | \\(?:theta|alpha|beta|gamma|lambda|mu|phi|omega) | \\text\w{0,3}\{[^{}=]*\}
-    )\s*(?:=|\\in\b)([^=]*)""",
+      | \([a-zA-Z](?:,[ ]?[a-zA-Z])+\)(?=[ ]?=) | m?[ ]?\\angle[ ]?[A-Z]{1,3}
+      | [\d\s+*/-]+(?==[\s\d.,/-]+$) | (?=\\approx)
+    )\s*(?:=|\\in\b|\\approx\b)([^=]*)""",
     re.VERBOSE,
 )
 _ALTERNATIVE = re.compile(rf"\(\s*{_OR}\b")
-_SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
+_SHORT_FRACTION = re.compile(r"(\\frac\s*(?:\{[^{}]*\})?)\s*(\d)")
+_NEGATIVE = re.compile(r"\\frac\{\s*-\s*((?:[^-+{}]|\{[^{}]*\})*)\}(?=\{)")
+_FUNCTION = re.compile(r"(\\(?:ln|log|sin|cos|tan)(?:_\w|_\{\w+\})?)\s*[{(](\w+)[)}](?![\w\\({^])")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
 _SLASH = re.compile(r"(?<![\w}.)])(\d+)/(\d+)(?![\w.\\(])")
 _POWER = re.compile(r"([\^_])\{(\w)\}")
 _PRODUCT = re.compile(r"\s*(?:\*|\\(?:cdot|times)(?![a-zA-Z]))\s*(?:(?=(\d))|)")
 # A space stays where without it two things became one: \\pi r, 1 2.
 _NEEDED_SPACE = re.compile(r"(\\[a-zA-Z]+\s)\s*(?=[a-zA-Z])|(\d\s)\s*(?=\d)|\s+")
-_SYMBOLS = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\leq": "\\le", "\\geq": "\\ge", "\\neq": "\\ne"}
-_SYMBOL = re.compile(r"\\(?:lbrace|rbrace|leq|geq|neq)(?![a-zA-Z])")
+_SYMBOLS = {"lbrace": "{", "rbrace": "}", "leq": "le", "geq": "ge", "neq": "ne"}
+_SYMBOLS |= {"leqslant": "le", "geqslant": "ge", "varnothing": "emptyset"}
+_SYMBOL = re.compile(rf"(?<=\\)(?:{'|'.join(_SYMBOLS)})(?![a-zA-Z])")
+_PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _DEEPEST = 4
 _ROUNDS = 8
@@ -274,7 +286,7 @@ def _expression(text: str, depth: int = 0) -> str:
     if not depth:
         text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     parts = _split(text, ",")
-    if depth == 0 and (len(parts) > 1 or text.count("\\pm") == 1):
+    if depth == 0 and (len(parts) > 1 or len(_PLUS_MINUS.findall(text)) == 1):
         return _list(parts)
     if named := _NAMED.fullmatch(text):
         return _expression(named[2], depth + 1)
@@ -283,20 +295,13 @@ def _expression(text: str, depth: int = 0) -> str:
 
 def _list(parts: list[str]) -> str:
     """A list in no order. Joined by comma and space: "1, 234" is not the number 1,234."""
-    names = {named[1] if (named := _NAMED.fullmatch(part)) else None for part in parts}
-    # The names of x = 2, y = 3 matter.
-    read = _leaf if len(names) > 1 else partial(_expression, depth=1)
-    return ", ".join(sorted({read(value) for part in parts for value in _signs(part)}))
-
-
-def _signs(part: str) -> Iterator[str]:
-    """Plus-minus stands for two values."""
-    if part.count("\\pm") != 1:
-        yield part
-        return
-    before, _, after = part.partition("\\pm")
-    yield f"{before}+{after}"
-    yield f"{before}-{after}"
+    names = [named[1] if (named := _NAMED.fullmatch(part)) else None for part in parts]
+    # The names of x = 2, y = 3 matter; in x = 1, 2 there is one.
+    one = len({*names} - ({None} if names[0] else set())) == 1
+    read = partial(_expression, depth=1) if one else _leaf
+    # Plus-minus stands for two values.
+    values = {_PLUS_MINUS.sub(sign, part, 1) for part in parts for sign in "+-"}
+    return ", ".join(sorted({read(value) for value in values}))
 
 
 def _bracket(text: str, depth: int) -> str | None:
@@ -318,28 +323,22 @@ def _unbracket(text: str) -> str | None:
         return text[7:-7]
     if len(text) < 3 or text[0] not in "([" or text[-1] not in ")]":
         return None
-    depth = 0
-    for place, character in enumerate(text):
-        depth += _BRACKETS.get(character, 0)
-        if depth == 0 and place < len(text) - 1:
-            return None
-    return text[1:-1]
+    depths = accumulate(_BRACKETS.get(character, 0) for character in text[:-1])
+    return text[1:-1] if all(depths) else None
 
 
 def _split(text: str, separator: str) -> list[str]:
     """The parts between separators that stand in no bracket."""
-    if separator not in text:
-        return [text]
-    parts, depth = [""], 0
+    parts: list[str] = []
+    depth = 0
     for part in text.split(separator):
-        parts[-1] += part if depth <= 0 else ""
         if depth > 0:
             parts[-1] += separator + part
+        else:
+            parts.append(part)
         counted = part.replace("\\lbrace", "{").replace("\\rbrace", "}")
         depth += sum(_BRACKETS.get(character, 0) for character in counted)
-        if depth <= 0:
-            parts.append("")
-    return parts[:-1] if depth <= 0 else parts
+    return parts
 
 
 def _leaf(text: str) -> str:
@@ -347,21 +346,17 @@ def _leaf(text: str) -> str:
     text = text.strip().removeprefix("+")
     if "\\" in text:
         text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], _TEXT.sub(r"\1", text))
-        text = _SHORT_ROOT.sub(r"\\sqrt{\1}", _SHORT_FRACTION.sub(_spell_fraction, text))
+        # What is above the line, then what is below it.
+        text = _SHORT_FRACTION.sub(r"\1{\2}", _SHORT_FRACTION.sub(r"\1{\2}", text))
+        text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+        text = _FUNCTION.sub(r"\1 \2", _NEGATIVE.sub(r"-\\frac{\1}", text))
     # A product needs its sign only before a digit: 2 \cdot 3 is not 23.
     text = _PRODUCT.sub(lambda match: "\\cdot" if match[1] else " ", text)
     text = _NEEDED_SPACE.sub(r"\1\2", _SLASH.sub(r"\\frac{\1}{\2}", text.strip()))
     text = _POWER.sub(r"\1\2", text)
-    if text.isalpha() and (len(text) > 3 or text in ("Yes", "No")):
+    if text.isalpha() and len(text) > 1 and (len(text) > 3 or text.istitle()):
         return text.lower()
     return _monomial(text) or text
-
-
-def _spell_fraction(match: re.Match[str]) -> str:
-    above, below = (match[1] or match[2] or "").strip(), (match[3] or match[4] or "").strip()
-    if re.fullmatch(r"-[^-+]*", above):
-        return f"-\\frac{{{above[1:].strip()}}}{{{below}}}"
-    return f"\\frac{{{above}}}{{{below}}}"
 
 
 # --- a number times a root times a symbol ---------------------------------------------------------
@@ -385,10 +380,11 @@ def _monomial(text: str) -> str | None:
         return None
     value, radicand, letters = _product(above)
     divisor, root, letters_below = _product(below)
-    if not divisor * root or letters_below or len(letters) > 1:
+    radicand *= root
+    if not divisor * radicand or letters_below or len(letters) > 1:
         return None
-    square, radicand = _square_part(radicand * root)
-    value *= Fraction(square, root) / divisor
+    square = next(each for each in range(99, 0, -1) if radicand % (each * each) == 0)
+    value, radicand = value * Fraction(square, root) / divisor, radicand // (square * square)
     if not value or (not letters and radicand == 1):
         return _write(-value if match[1] else value)
     symbols = (f"\\sqrt{{{radicand}}}" if radicand > 1 else "") + "".join(letters)
@@ -406,27 +402,21 @@ def _product(text: str) -> tuple[Fraction, int, list[str]]:
     return value, radicand, letters
 
 
-def _square_part(number: int) -> tuple[int, int]:
-    """The largest s with number = s * s * rest among small ones, and the rest."""
-    square = 1
-    for factor in range(2, 100):
-        while number and number % (factor * factor) == 0:
-            square, number = square * factor, number // (factor * factor)
-    return square, number
-
-
 # --- short texts ----------------------------------------------------------------------------------
 
 WORDS = ("case", "punctuation", "articles")
 """What does not count when short texts are compared."""
 NORMALISATIONS = (*WORDS, "accents")
 """What may be taken off a short text before it is compared; white space always is."""
-_PUNCTUATION = re.compile(r"[^\w\s%$€£°+/=<>.,-]|(?<!\d)[.,-]|[.,-](?!\d)")
+_PUNCTUATION = re.compile(
+    # What stays is 1,080 and 3.5, -5 and .5, but not the comma of [1,2] nor the hyphen of Covid-19.
+    r"[^\w\s%$€£°+/=<>.,-]|(?<!\d),|,(?!\d{3}(?!\d))|(?<=[^\W\d])[.-]|[.-](?!\d)"
+)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 _YES = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _FIRST_WORD = re.compile(
     r"[\s*_\"'`$({\[]*+(?:\\(?:text|mathrm)\{)?\s*+([a-z]++)"
-    r"(?!\s(?:idea|clue|clear|doubt|answer|information|one)\b|,\s(?:wait|actually|hmm)\b"
+    r"(?!\s(?:idea|clue|problem|clear|doubt|answer|information|one)\b|,\s(?:wait|actually|hmm)\b"
     rf"|(?:{OR}[*_$(]{{0,3}}|\sand\s|/)(?:yes|no|true|false)\b)",
     re.IGNORECASE,
 )
@@ -436,7 +426,7 @@ def canonical_text(raw: str, normalise: tuple[str, ...]) -> str | None:
     """A short text without what does not count; None where nothing, or too much, is left."""
     if len(raw) > LONGEST:
         return None
-    text = unicodedata.normalize("NFKC", _TEXT.sub(r"\1", raw))
+    text = unicodedata.normalize("NFKC", _TEXT.sub(r"\1", raw)).translate(_MINUS)
     if "accents" in normalise:
         parts = unicodedata.normalize("NFD", text)
         text = "".join(each for each in parts if not unicodedata.combining(each))

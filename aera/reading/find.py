@@ -14,6 +14,7 @@ from aera.reading.canonical import (
     JSON,
     LETTERS,
     LONGEST,
+    NUMBER,
     OR,
     SPELLED,
     WORDS,
@@ -172,24 +173,25 @@ def _close(text: str, start: int, end: int, closing: list[int]) -> None:
 # --- phrases and markers --------------------------------------------------------------------------
 
 _KEYS = (
-    *("answer", "option", "choice", "####", "begin_of_box|>", "ponse", "respuesta", "resposta"),
-    *("risposta", "antwort", "\u043e\u0442\u0432\u0435\u0442", "\u7b54\u6848", "\u7b54\u3048"),
-    *("\uc815\ub2f5", "\u9009"),
+    "answer option choice #### begin_of_box|> ponse respuesta resposta risposta antwort antwoord "
+    "jibu ответ 答案 答え 正解 답 选 উত্তর उत्तर సమాధానం ตอบ إجابة جواب"
 )
-"""What every phrase and marker has in it, in lower case: answer in eight languages."""
+"""What every phrase and marker has in it, in lower case: answer in sixteen languages."""
 _PLACE = re.compile(
-    r"""(?:(?<![a-zA-Z])(?:answer|option|choice|respuesta|resposta|risposta|antwort
-          |\u043e\u0442\u0432\u0435\u0442)|(?<=r[\u00e9e])ponse|\u7b54\u6848|\u7b54\u3048
-          |\uc815\ub2f5|\u9009\u9879)
-      (?:\s(?:final|correc?t)[ae]?)?["'*_]{0,4}\s{0,4}
-      (?:(?:is|was|est|es|ist|lautet|\u00e9)\b|[:=\uff1a\u662f\u4e3a\u70ba])
+    r"""(?:(?<![a-zA-Z])(?:answer|option|choice|respuesta|resposta|risposta|antwort|antwoord|jibu
+          |ответ)|(?<=r[ée])ponse|答案|答え|正解|답|选项|ตอบ|উত্তর|उत्तर|సమాధానం|إجابة|جواب)
+      (?:\s(?:final|corr?ec?t{1,2}|الصحيحة|النهائية)[ae]?|\sto\sth(?:e|is)\s\w+)?["'*_]{0,4}\s{0,4}
+      (?:(?:is|was|(?:should|must|will)\sbe|est|es|ist|lautet|[\u00e8\u00e9]|ni|هي|هو)\b
+        |[:=\uff1a\u2192是为為は은选]|คือ|হলো?|(?<=[\u0430-\u044f]\s)[\u2013\u2014]
+        |(?<=[\u0900-\u0dff]\s)(?=[\dA-J(]))  # Hindi, Telugu: no word between
       [*_]{0,3}[:\uff1a]?[*_]{0,3}
-      (?:\s(?:most\slikely|likely|probably|therefore|thus|about|approximately|roughly|around
-          |exactly|at\sleast|at\smost|the\soption|la\sr[\u00e9e]ponse|la\sopci\u00f3n|a\sletra)\b)?
+      (?:\s(?:most\slikely|likely|probably|definitely|clearly|simply|therefore|thus|donc|also|about
+          |approximately|roughly|around|exactly|at\sleast|at\smost|the\soption
+          |la\sr[\u00e9e]ponse|la\sopci\u00f3n|a\sletra)\b)?
       (?:\snot\s[^\s,.;]{1,20},?\sbut\b)?
-    |(?:(?<=<)|(?<=<final_))answer>|(?<=<\|)begin_of_box\|>
+    |(?:(?<=<)|(?<=<final_))answer>|(?<=\[)answer\]|(?<=<\|)begin_of_box\|>
     |answer[*_\s]{0,4}$   # a heading
-    |(?<=[\u6545\u6b64\u4ee5\u5e94])\u9009(?!\u9879)
+    |(?<=[故此以应])选(?!项)择?
     |\#\#\#\#(?![ \t]{0,4}\d{1,3}[.):][ \t]\w)   # "#### 18", but not the heading "#### 2. Add"
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
@@ -201,22 +203,20 @@ _DENIED = re.compile(
 )
 _HEADING = re.compile(r"(?:^|\n)[#*_ \t]{0,8}(?:final\s)?\Z", re.IGNORECASE)
 _DRESS = r"[\s*_$\\(\[:`\"']{0,8}(?:\\?(?:text|math)\w{0,3}\s?\{\s?)?[$\\]{0,2}"
-# 1,080 and 1 080 and 1.249,00: what they mean is not decided here.
-_DIGITS = r"\d+(?:(?:[.,]|\{,\}|[ \u00a0\u2009\u202f](?=\d{3}(?![\w-])))\d+)*"
-_NUMBER = (
-    r"(?:(?<![\w)])[-\u2212])?(?:\\[dtc]?frac\{-?\d{1,99}\}\{\d{1,99}\}"
-    rf"|\\?[$\u20ac\u00a3]?(?:\d+\s\d+/\d+|(?:{_DIGITS}|\.\d+)(?:[eE][-+]?\d{{1,2}}\b|/\d+)?)"
-    r"(?:\s(?:hundred|thousand|million|billion|trillion)\b|\s?(?:\u20ac|euros?\b))?)"
-)
 _SPELLED = "|".join(each for each in SPELLED if each != "one")
+_FOREIGN = r"[ ]?(?:或|和|到|、|と|または|와|과|또는|или|и|أو|و|या|और|หรือ)[ ]?"
+"""And, or, to: where the question was asked in a language without spaces, or with other letters."""
 _SEVERAL = r"""[ \t]{0,3}(?:
       (?:\*{0,2},?[ ]?\(?(?:or(?:[ ]\w{4,8}){0,2}|maybe|perhaps)|to|and|ou|oder)\s{1,3}
       (?:[a-z]\s?=\s?)?[-\u2212$\\*]{0,3}\d
-    | or[ ](?:more|less|fewer)\b | [ \t](?:R|remainder|mod)[ ]\d | !\s?= | x[\dA-F] | _\d
+    | or[ ](?:more|less|fewer)\b | [ \t](?:R|remainder|mod)[ ]\d | !\s?[=.] | x[\dA-F] | _\d
     | [\u00b2\u00b3\u00b1\u03c0\u2070-\u2079\u221a]
-    | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d($\\] | ,?[ \t]\d | '\d | [a-z]\b | dozen
+    | [-\u2013+*/^=\u00d7\u00f7:][ \t]{0,3}[\d({$\\] | ,?[ \t]?\d | '\d | (?:[b-z]|a\.m)\b
+    | (?<=\d)[KMB]\b | [百万萬亿億만억]|[千천](?![克米瓦])
+    | -?(?:and[ ]a[ ])?(?:dozen|hal(?:f|ves)|(?:third|quarter|fourth|fifth|sixth|eighth|tenth)s?)\b
     | \\(?!text|math|quad)[a-z]
-    | (?!of|in|on|out|per|as|if|so|is|with|since|because)[a-z]{2,12},?[ ](?:and[ ])?\d+[ ][a-z])"""
+    | \*{0,2}[ ]?(?!of|in|on|out|per|as|if|so|is|with|since|because)
+      [a-z]{2,12},?[ ](?:and[ ])?\*{0,2}\d+\*{0,2}[ ][a-z])"""
 _OPERATION = (
     rf"[ ]?(?:times|plus|minus|(?:divided|multiplied)[ ]by)[ ][-$\\]{{0,3}}(?:\d|(?:{_SPELLED})\b)"
 )
@@ -226,14 +226,14 @@ _LETTER = (
     r"""(?:(?:option|choice|letter|la\sr[\u00e9e]ponse|la\sopci\u00f3n|a\sletra)[\s*:]{1,3})?
     (?-i: [(\[]\s?([A-Za-z])\s?[)\]]
       | \\(?:text|math)(?:rm|bf|it)?\{\s?\(?([A-Za-z])\)?\s?\}
-      | ([B-HJ-Z])(?![a-zA-Z0-9_'\u2019+])
-      | ([AI])(?=\s{0,3}(?:[.,:;!()\]*_$"`\\\u2013\u3002}<-]|'(?!\w)|(?:because|since|as)\b)
-          |[ \t]{0,9}(?:\n|\Z)|\s{0,3}/)
+      | ([B-HJ-Z])(?![a-zA-Z0-9_+]|'\w)
+      | ([AI])(?=\s{0,3}(?:[.,:;!()\]*_$"`\\\u0900-\u0e7f\u2013\u3000-\ud7a3}<-]|'(?!\w))
+          |\s{0,3}(?:because|since|as)\b|[ \t]{0,9}(?:\n|\Z)|\s{0,3}/)
       | ([a-z])(?=\)|[.*_$"'`]{0,5}[ \t]{0,9}(?:\n|\Z)))"""
 )
 # Without dollars a formula ends where prose begins: at a word, or at the dot of a sentence.
 _FORMULA = r"""[\s*_:]{0,8}
-    (?: \$\$?([^$\n]{1,200})\$ | \\\(((?:[^\\\n]|\\[^)\n]){1,200})\\\)
+    (?: \$\$?([^$\n]{1,200})\$\$? | \\\(((?:[^\\\n]|\\[^)\n]){1,200})\\\)
       | \\\[((?:[^\\]|\\[^\]]){1,200})\\\] | `([^`\n]{1,200})`
       | ((?>(?:\\[a-zA-Z]+|\\[^\n]|(?:and|or)\b|[a-zA-Z](?![a-zA-Z])
           |[^a-zA-Z\\.\n<]|<(?![/|])|\.(?=\d)){1,200}))
@@ -246,14 +246,16 @@ _STATED = {
     # whose pieces are atomic too, lest a row of "\\text{" take seconds.
     "numeric": (
         re.compile(
+            r"(?!\s{0,9}\n\s{0,9}\d{1,2}[.)]\s+\w)"  # a numbered list
             r"(?:(?>[A-Za-z]\b|\\[a-z]{2,6}|[-+*/\u00d7\u00f7\u00b7\d\s.,$(){}\\`]){1,60}=){0,3}"
-            rf"{_DRESS}((?>{_NUMBER})|(?i:{_SPELLED})\b(?![- ](?:of|{_SPELLED}|one|\w+red|\w+and)))"
+            rf"{_DRESS}((?>{NUMBER})|(?i:{_SPELLED})\b(?![- ](?:of|{_SPELLED}|one|\w+red|\w+and)))"
         ),
-        re.compile(f"{_SEVERAL}|{_OPERATION}", re.VERBOSE),
+        re.compile(rf"[\u3040-\ud7a3]{{0,4}}?{_FOREIGN}\d|{_SEVERAL}|{_OPERATION}", re.VERBOSE),
     ),
     "choice": (
         re.compile(rf"[\s*_$\"'`:]{{0,8}}{_LETTER}", _VERBOSE),
         re.compile(
+            rf"{_FOREIGN}\(?[A-J]|"
             r"\s{0,3}(?:[,/&]|(?:and|or)\b(?:\s\w{4,8})?)\s{0,3}\(?[A-Z]\b|[ ]{1,3}\([A-Z]\)"
             r"|[ ]?=|[ ](?:major|minor|sharp|flat)\b"  # a formula, a key
         ),
@@ -271,21 +273,13 @@ _STATED = {
         ),
     ),
 }
-_OTHERS = {
-    # Both may have a unit, if it is the same.
-    kind: re.compile(
-        rf"(?:[\s*_$]{{1,3}}(?P<unit>[a-z]{{2,12}}))?{OR}[\s*_$(]{{0,4}}(?P<other>(?>{value}))"
-        r"(?:\s(?P=unit))?(?=[\s*_$)]{0,4}(?:[.,;!?\n<]|\Z))",
-        flags,
-    )
-    for kind, value, flags in (
-        ("numeric", _NUMBER, re.NOFLAG),
-        ("expression", _NUMBER, re.NOFLAG),
-        ("choice", r"[A-J]", re.NOFLAG),
-        ("yes-no", r"yes|no|true|false", re.IGNORECASE),
-    )
-}
-"""By kind, what names another answer right behind one; two formulas may be the same."""
+# Both may have a unit, if it is the same.
+OTHER = re.compile(
+    rf"(?:[\s*_$]{{1,3}}(?P<unit>[a-z]{{2,12}}))?{OR}[\s*_$(]{{0,4}}"
+    rf"(?P<other>(?>{NUMBER})|[A-J]|(?i:yes|no|true|false))"
+    r"(?:\s(?P=unit))?(?=[\s*_$)]{0,4}(?:[.,;!?\n<]|\Z))"
+)
+"""What names another answer right behind one; two formulas may be the same."""
 _WORDED = re.compile(r"[ -][a-z]")
 _MATH = re.compile(r"\d|\\[a-zA-Z]")
 _SENTENCE = re.compile(
@@ -331,18 +325,12 @@ def statements(kind: str, text: str, options: Sequence[str] = ()) -> Iterator[St
             yield value, match.start(found), match.end()
 
 
-def alternative(kind: str, text: str, end: int) -> str | None:
-    """The other answer that stands behind one which ends here, as in "5 (or 6)", as written."""
-    found = _OTHERS[kind].match(text, end) if kind in _OTHERS else None
-    return found["other"] if found else None
-
-
 def phrase_ends(text: str) -> Iterator[int]:
     """Where phrases and markers end behind which answers stand, from the last to the first."""
     floor = max(0, len(text) - TAIL)
     low = text[floor:].lower()
     low = low if len(low) == len(text) - floor else text[floor:]
-    places = [floor + place for key in _KEYS for place in _all(key, low)]
+    places = [floor + place for key in _KEYS.split() for place in _all(key, low)]
     for place in sorted(places, reverse=True)[:_MOST_PLACES]:
         match = _PLACE.match(text, place)
         if match is None or _DENIED.search(text, max(0, place - 20), place):
@@ -367,8 +355,9 @@ def _line(text: str, start: int) -> str:
 
 _CLAUSE = re.compile(r"[.,;:(\u2013\u2014]|\s-\s|\bis\b")
 _CHOSEN = re.compile(
-    rf"""\b(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?
-      \(?([A-J])\)?(?![\w'\u2019])(?!{OR})
+    rf"""\b(?:(?:go\swith|choose|pick|select)\s(?:(?:the\s)?(?:option|choice|answer)\s)?
+        |(?:corresponds\sto|matches)\s(?:option|choice)\s)
+      \(?([A-J])\)?(?![\w'\u2019])(?!{OR}|\sand\s)
     |(?<![\w'\u2019])(?<!nor\s)(?<!and\s)(?<!or\s)\(?([A-J])\)?\s(?:is|must\sbe)\s
       (?:(?!not|wrong|never|only|in)\w+\s){{0,3}}?(?:correct|right|best|better|answer)\b(?!\sif)""",
     re.VERBOSE,
@@ -390,7 +379,7 @@ DENIAL = {
 """What makes a last sentence, or for a choice a last paragraph, no answer."""
 DOUBT = re.compile(
     r"\b(?:unclear|ambiguous|cannot be determined|not enough information"
-    r"|can(?:not|'t) (?:be sure|determine|say|tell))\b|\b(?:Wait|Hmm),"
+    r"|can(?:not|'t) (?:be sure|determine|say|tell))\b|\b(?:[Ww]ait|Hmm),"
 )
 
 
@@ -449,7 +438,7 @@ def choices_in(sentence: str, options: Sequence[str]) -> set[str | None]:
 # --- last lines -----------------------------------------------------------------------------------
 
 _CHATTER = re.compile(r"(?=.{20})[^\d\\]*[?!][^\w]*")
-_SPECIAL = re.compile(r"</?\|?[a-zA-Z_]{1,30}\|?>")
+_SPECIAL = re.compile(r"</?\|?[a-zA-Z_]{1,30}\|?>|\[/?[A-Z]{2,20}\]")
 
 
 def lines(text: str) -> list[str]:
@@ -471,7 +460,7 @@ def last_said(parts: list[str]) -> str | None:
 
 
 _LABEL = r"(?<!step )(?<!case )(?<!figure )(?<!part )(?<!chapter )(?<!equation )(?<![a-z0-9.,])"
-_ANY_NUMBER = re.compile(_LABEL + _NUMBER, re.IGNORECASE)
+_ANY_NUMBER = re.compile(_LABEL + NUMBER, re.IGNORECASE)
 _ANY_SPELLED = re.compile(rf"\b(?:{_SPELLED})\b", re.IGNORECASE)
 _WORD = re.compile(r"\w")
 _ENDED = re.compile(r"(?<=[.!?])\s+|(?<=\u3002)|\n+")

@@ -5,8 +5,8 @@ An answer is looked for in this order, and the first place that has one counts:
 1. what the task's own `pattern` or `reader` finds, where it has one (then nothing else is tried);
 2. the last box, \boxed{} or \fbox{}, anywhere in the text;
 3. the last "#### 18", "the answer is 18" or <answer>18</answer>, also in other languages;
-4. the last line, where it is nothing but an answer or has one thing in bold; for a choice, the one
-   letter that the text declares for, or the words of an option;
+4. the last line, where it is nothing but an answer, perhaps behind a label, or has one thing in
+   bold; for a choice, the one letter that the text declares for, or the words of an option;
 5. for tasks that say so (`loose`), the last sentence, where it names one number or one option, and
    the one line like "C. Paris".
 
@@ -151,6 +151,9 @@ class Task:
 
         Where it begins with a question and there are others, nobody knows which was asked.
         """
+        ends = [place for each in _ENDS if (place := text.find(each)) > 0] if "<" in text else []
+        if ends:
+            text, cut = text[: min(ends)], False
         starts = [match.start() for match in _RUN_ON.finditer(f"\n{text}")]
         before = text[: starts[0]] if starts else ""
         if not before.strip():
@@ -168,17 +171,15 @@ class Task:
         raw, start, end = next(found, (None, 0, 0))
         if raw is None:
             return None
-        answer = self.canonical(raw) or find.named_option(_TEXT.sub(r"\1", raw), options)
-        if answer is not None and find.contradicts(answer, _AFTER_LETTER.sub("", raw), options):
-            answer = None
-        if answer is not None and self._names_another(answer, text, end):
-            answer = None
+        answer = find.offered(self.canonical(raw) or find.named_option(raw, options), options)
         other, _, stop = next(found, (None, 0, start))
-        if other is not None and _JOINED.fullmatch(text, stop, start):
-            answer = answer if self.canonical(other) == answer else None
-        if cut and _TAKEN_BACK.search(text, end):
-            answer = None
-        return Vote(find.offered(answer, options), raw=raw)
+        doubted = answer is None or (
+            find.contradicts(answer, _AFTER_LETTER.sub("", raw), options)
+            or self._names_another(answer, text, end)
+            or (other and _JOINED.fullmatch(text, stop, start) and self.canonical(other) != answer)
+            or (cut and _TAKEN_BACK.search(text, end))
+        )
+        return Vote(None if doubted else answer, raw=raw)
 
     def _read_re2(self, text: str) -> Vote:
         """The vote under the redo test: only a box near the end counts, and only without a redo."""
@@ -218,8 +219,9 @@ class Task:
 
         Where it is cut off, only what it says again and again, and nothing else.
         """
-        if self.kind == "choice" and not text.isascii():
-            text = unicodedata.normalize("NFKC", text[-find.TAIL :])
+        if not text.isascii():
+            text = text[-find.TAIL :].translate(_QUOTES)
+            text = unicodedata.normalize("NFKC", text) if self.kind == "choice" else text
         if cut:
             stated = find.statements(self.kind, text)
             said = [self.canonical(value or "") for value, _, end in stated if end < len(text)]
@@ -230,18 +232,19 @@ class Task:
     def _written(self, text: str, options: Sequence[str]) -> str | None:
         """A phrase or marker, a last line, for choices a declaration, a last sentence if loose."""
         for said, _, end in find.statements(self.kind, text, options):
-            doubted = find.DOUBT.search(text, end) or (
-                said and self._names_another(said, text, end)
-            )
+            doubted = find.DOUBT.search(text, end) or self._names_another(said or "", text, end)
             return None if doubted else said
-        line = find.last_said(find.lines(text)) or ""
+        last = find.lines(text)
+        line = find.last_said(last) or ""
         if "\\boxed" in line:  # a box that is empty or never closed
             return None
-        bare, alone = _SO.sub("", line.strip(find.EDGES)), _ALONE.get(self.kind, _ANYTHING)
-        if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
-            return bare
-        if self.kind in ("numeric", "choice") and (bold := self._bold(line, text)):
-            return bold
+        if len(last) < 2 or not all(map(_ITEM.match, last)):
+            line = line if self.kind in ("text", "yes-no") else _LABEL.sub("", line)
+            if bold := self._bold(line, text):
+                return bold
+            bare, alone = _SO.sub("", line.strip(find.EDGES)), _ALONE.get(self.kind, _ANYTHING)
+            if len(bare) <= LONGEST_LINE and alone.fullmatch(bare) and self.canonical(bare):
+                return bare
         if self.kind == "choice":
             first = text.strip().partition("\n")[0].strip(find.EDGES)
             if _LETTER_ONLY.fullmatch(first):
@@ -253,20 +256,22 @@ class Task:
     def _bold(self, line: str, text: str) -> str | None:
         """The one thing in bold of a last line, for a choice the only one in all of the text."""
         bold = [*find.BOLD.finditer(line)]
-        if line.startswith(("- ", "* ")) or len(bold) != 1:
+        if line.startswith(("- ", "* ")) or len(bold) != 1 or line.startswith(":", bold[0].end()):
             return None
-        if self._names_another(bold[0][1], line, bold[0].end()):
+        denied = self.kind == "yes-no" and find.DENIAL["numeric"].search(line)
+        if denied or self._names_another(bold[0][1], line, bold[0].end()):
             return None
         spans = find.BOLD.findall(text[-find.TAIL :] if self.kind == "choice" else line)
-        found = {answer for span in spans if (answer := self.canonical(span)) is not None}
-        return found.pop() if len(found) == 1 else None
+        alone = _FORMULA_ONLY if self.kind == "expression" else _ANYTHING
+        said = {self.canonical(span) for span in spans if alone.fullmatch(span)} - {None}
+        return said.pop() if len(said) == 1 else None
 
     def _names_another(self, said: str, text: str, end: int) -> bool:
         """Whether another answer is offered behind one that ends here, as in "5 (or 6)"."""
-        found = find.alternative(self.kind, text, end)
-        if found is None:
+        found = find.OTHER.match(text, end)
+        one, other = self.canonical(said), self.canonical(found["other"]) if found else None
+        if one is None or other is None:
             return False
-        one, other = self.canonical(said) or "", self.canonical(found) or ""
         return one != other and not is_rounded(one, other) and not is_rounded(other, one)
 
     def _last_sentence(self, text: str, options: Sequence[str]) -> str | None:
@@ -328,16 +333,28 @@ _FORMULA_ONLY = re.compile(
     r"(?=.*(?:\d|\\[a-zA-Z]))"
     r"(?:\\[a-zA-Z]++|\\[^a-zA-Z]|(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[^a-zA-Z\\])++"
 )
-_LETTER_ONLY = re.compile(r"[(\[]?[A-Za-z][)\].]?")
-_ANYTHING = re.compile(".*", re.DOTALL)
-_SO = re.compile(r"^(?:=?>|->|=|\u2192|\u21d2)[ \t]+(?=[-\w$\\(])")
-"""What a last line may begin with that only says that it follows."""
+_LETTER_ONLY = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?[(\[]?[A-Za-z][)\].]?")
+_ANYTHING = re.compile(".*[^:]", re.DOTALL)
 _ALONE = {"expression": _FORMULA_ONLY, "choice": _LETTER_ONLY}
 """What a last line must be where an answer cannot be told from prose."""
-_RUN_ON = re.compile(r"\n(?:Q|Question|Problem) ?\d{0,3}:")
-_JOINED = re.compile(r"(?:[^\n.;?!=]{0,40}(?:,|\b(?:and|or)\b)[^\n.;?!=]{0,40})")
+_SO = re.compile(r"^(?:=?>|->|=|\u2192|\u21d2|[-\u2022\u2234])[ \t]+(?=[-\w$\\(])")
+"""What a last line may begin with that only says that it follows."""
+_LABEL = re.compile(
+    r"[ *_#>]{0,5}(?!(?:confidence|note|check|hint|each|every|step|case|part|reason)\b)"
+    r"(?:[^\W\d_]{2}|[^\W\d_a-zA-Z])[^\d:=|]{0,50}[:\uff1a][*_]{0,3}\s*(?=\S)",
+    re.IGNORECASE,
+)
+"""What it may begin with that names its answer, as in "Total cost: $18"."""
+_ITEM = re.compile(rf"[-*\u2022] |{_LABEL.pattern}", re.IGNORECASE)
+"""What the lines of a list begin with, of which the last is no more an answer than the others."""
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
+_RUN_ON = re.compile(r"\n(?:Q|Question|Problem|Human|User) ?\d{0,3}:")
+_ENDS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "</s>")
+"""Behind these, another turn would begin."""
+_JOINED = re.compile(
+    r"[ $]*|[^\n.;?!=]{0,40}(?:,|\b(?:and|or)\b)[^\n.;?!=]{0,40}(?:\b[a-z]\s?=\s?)?"
+)
 _TAKEN_BACK = re.compile(r"\b(?:wait|hmm|actually|however|but|mistake|re-?check)\b", re.IGNORECASE)
-_TEXT = re.compile(r"\\text\w{0,3}\s?\{([^{}]*)\}")
 _AFTER_LETTER = re.compile(r"^\W{0,4}(?:text\w{0,3}\{)?\W{0,2}[A-Za-z]\b")
 
 

@@ -39,9 +39,7 @@ def parse(expression: str) -> list[Any]:
     library = import_module("math_verify")
     config = [library.LatexExtractionConfig()]
     try:
-        return list(
-            library.parse(f"${expression}$", extraction_config=config, parsing_timeout=None)
-        )
+        return [*library.parse(f"${expression}$", extraction_config=config, parsing_timeout=None)]
     except Exception:  # noqa: BLE001 - sympy raises whatever it likes
         return []
 
@@ -58,10 +56,8 @@ def same(one: list[Any], other: list[Any]) -> bool:
     """Whether they are equal whichever is taken for the right one, for math-verify may differ."""
     verify = import_module("math_verify").verify
     try:
-        return all(
-            verify(gold, target, timeout_seconds=None)
-            for gold, target in ((one, other), (other, one))
-        )
+        orders = ((one, other), (other, one))
+        return all(verify(*order, timeout_seconds=None) for order in orders)
     except Exception:  # noqa: BLE001 - as above, and MemoryError at the bound
         return False
 

@@ -198,22 +198,6 @@ UNREAD = {
     "b291": "the third option is named by its place only",
 }
 """Rows that abstain and need not, with the reason."""
-WRITTEN = {
-    "b221": r"\frac{-3 \pm \sqrt{17}}{4}",
-    "b222": r"\frac{\sqrt{3}}{2}",
-    "b223": r"(3, \frac{\pi}{2})",
-    "b225": r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-    "b226": r"e^{2x}(2\sin x + \cos x)",
-    "b228": r"2\sqrt{5}",
-    "b229": r"\frac{n(n+1)}{2}",
-    "b233": r"\{1, 2, 3\}",
-    "b239": r"3\sqrt{2}",
-    "b241": "C_1 e^x + C_2 e^{-x}",
-    "b242": r"9\pi",
-    "b247": r"\log_2(x+1) + C",
-    "b248": r"\frac{1}{1-r}",
-}
-"""The same answers as LaTeX writes them, where the corpus writes them otherwise."""
 
 
 def answer_of(task: str, text: str, options: tuple[str, ...] = (), **more: str) -> str | None:
@@ -230,43 +214,61 @@ def test_an_ending_is_read_as_its_author_meant_it(row: dict) -> None:  # type: i
     thought = f"<think>{row['reasoning']}</think>" if row.get("reasoning") else ""
     options = tuple(row.get("choices", ()))
     got = answer_of(row["task"], thought + row["text"], options, finish_reason=row["finish_reason"])
-    wanted = WRITTEN.get(row["id"], row["answer"])
-    if wanted is not None:
-        wanted = None if row["id"] in UNREAD else get_task(row["task"]).canonical(wanted)
-    assert got == wanted, row["why"]
+    wanted = None if row["id"] in UNREAD else row["answer"]
+    assert got == (wanted and get_task(row["task"]).canonical(wanted)), row["why"]
 
 
 ALTERNATIVES = r"""Answer: {} (or {})|#### {} (or {})|<answer>{} (or {})</answer>|**{}** (or {})
     |\boxed{{{}}} (or {})|$\boxed{{{}}}$ or {}|\boxed{{{}}} (possibly {})
     |The answer is **{}** (or {}).|Answer: {}, or perhaps {}|Answer: {} (alternatively {})
     |\boxed{{{}}} (oder {})"""
-WITH_UNITS = ("Answer: 5 apples (or 6)", "so \\boxed{5} apples or 6 apples.", "**5** cm (or 6 cm)")
 CITIES = ("London", "Berlin", "Paris", "Madrid")
 SILENT = {
     "numeric": r"""Answer: 5 to 6|The answer is two of the three.|Answer: 5 100-gram bags
         |Answer: 5'11"|The answer is 3.5 x 10^4|Answer: 12 or more|Answer: 3! = 6|Answer: 0x1F
-        |Answer: 2³|Answer: 101_2|Answer: 12 divided by three|The answer is 9 minus $4""",
+        |Answer: 2³|Answer: 101_2|Answer: 12 divided by three|The answer is 9 minus $4
+        |The answer is two thirds.|The answer is 2 and a half|Answer: 5K|答案是1万2千元|答案是5或6
+        |Ответ: 5 или 6|답은 5 또는 6입니다|The answer is 10^{3}.
+        |So the answer: **18** apples and **20** pears|The answer is 5, but wait, it is 6
+        |\boxed{18}\boxed{20}|Confidence: 95%|Answer: 5 apples (or 6)|**5** cm (or 6 cm)
+        |so \boxed{5} apples or 6 apples.|So $a = \boxed{5}$ and $b = \boxed{6}$""",
     "choice": r"""Answer: (A) and (C)|If asked about Spain, D is correct.|Another option is B
         |Answer: (A) (B)|Answer: B. Wait, it is C|every answer choice: B|Answer: C major
-        |Answer: E = mc^2|C. Paris""",
+        |Answer: E = mc^2|C. Paris|答案是A和C|정답은 A와 C|उत्तर A या B है""",
     "expression": "Answer: 2 or more|Answer: I think|The answer is 7 times 6",
 }
 """What says nothing to be answer_of, by task; most of what does stands among the endings."""
+ANSWERS_18 = """答えは18です。|정답은 18입니다|답: 18달러|উত্তর হল 18।|উত্তর: ১৮|उत्तर 18 है।|సమాధానం 18.
+    |คำตอบคือ 18|Jibu ni 18.|الإجابة هي 18.|Ответ — 18.|La risposta è 18.|La réponse est donc 18.
+    |Het antwoord is 18.|The answer must be 18.|**Answer:** She makes **$18** a day"""
 NUMERIC = [
     *(("answer is $1{,}080$", "1080"), ("answer is 12 since 3 boxes hold 4", "12")),
     *((r"First \boxed{3}. Finally, \boxed{4}", "4"), (r"\boxed{3} and again \boxed{3}", "3")),
     *(("=> 131", "131"), ("So in all:\n\u2192 131", "131")),
     ("analysisWe get 5assistantfinal6", "6"),
+    *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
+    *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
+    *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
+    *(("The answer is 3½.", "3.5"), ("答案是2万元", "20000"), ("答案是5千克", "5")),
+    ("Total cost: $18", "18"),
+    *(("Answer:\n- 18 dollars", "18"), ("Apples: 5\nPears: 18", None), ("- 5\n- 18", None)),
+    ("Answer:\n\n1. First compute 9.\n2. Then 18", None),
+    *((f"The answer is 18{end}\n\nThe answer is 7", "18") for end in tasks._ENDS),
+    *((each.strip(), "18") for each in ANSWERS_18.split("|")),
 ]
 CHOICE = [
     *(("Answer: 'A'", "A"), (r"answer is \text{B}", "B"), ("answer is likely (B)", "B")),
-    ("The correct option is: [b]", "B"),
+    *(("The correct option is: [b]", "B"), ("This corresponds to option (B).", "B")),
+    *(("The answer is \u201cA\u201d.", "A"), ("答えはAです", "A"), ("सही उत्तर B है।", "B")),
+    *(("因此选择C。", "C"), ("Option B", "B")),
+    ("The description matches A Tale of Two Cities", None),
     ("Let us check each option:\n\nA. is wrong\nB. fits", None),
 ]
 EXPRESSION = [
     *(("Answer: x = 5 or x = 6", "5, 6"), ("answer: 2.5x+1. So", "2.5x+1")),
     *(("Answer: x+1 (by factoring)", "x+1"), ("Answer: 5 (possibly 6)", None)),
-    ("Solving:\n\n$x^2 + 1$", "x^2+1"),
+    *(("Solving:\n\n$x^2 + 1$", "x^2+1"), ("So the answer is $$x^2$$", "x^2")),
+    ("The number of pairs is **117**.", "117"),
     ("### Final Answer\n\\[\n\\boxed{}\n\\]", None),
 ]
 OTHERS = [
@@ -278,6 +280,9 @@ OTHERS = [
     *(("yes-no", r"\boxed{\text{Yes}}", "yes"), ("yes-no", "The answer is: **No**, because", "no")),
     *(("yes-no", "perhaps", None), ("yes-no", "Answer: No idea", None)),
     *(("yes-no", "True or false? Hard to say", None), ("yes-no", "No information is given", None)),
+    *(("yes-no", "It is not **true**.", None), ("yes-no", "The claim is **false**.", "no")),
+    *(("text", "Answer: \u22125", "-5"), ("text", r"\boxed{[1,-2]}", "1 -2")),
+    *(("text", "The order is **a b c**.", "b c"), ("text", "[ANSWER]\n5\n[/ANSWER]", "5")),
     *(("yes-no", "No, it is not", "no"), ("json", 'Here: {"answer": 4.0, "why": "so"} bye', "4")),
     *(("json", '{"other": 1}', None), ("json", '```json\n{"answer": " Paris "}\n```', "Paris")),
     *(("json", "no object", None), ("numeric-loose", "3 and 4 make 7 of them.", None)),
@@ -334,23 +339,6 @@ def test_an_option_may_be_named_by_its_words(task: str, text: str, answer: str |
 )
 def test_an_answer_beside_another_abstains(task: str, one: str, other: str, form: str) -> None:
     assert answer_of(task, form.strip().format(one, other)) is None
-
-
-@pytest.mark.parametrize("text", WITH_UNITS)
-def test_an_alternative_may_have_the_same_unit(text: str) -> None:
-    assert answer_of("numeric", text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        *((r"\boxed{90} (or 1.5 hours)", "90"), (r"\boxed{0.5} (or 50%)", "0.5")),
-        *((r"\boxed{0.33} (or 1/3)", "0.33"), (r"\boxed{1/3} (or 0.333)", "1/3")),
-        *((r"\boxed{5} (or 5.0)", "5"), (r"\boxed{5} or so", "5")),
-    ],
-)
-def test_the_same_answer_said_again_is_no_alternative(text: str, answer: str) -> None:
-    assert answer_of("numeric", text) == answer
 
 
 # --- boxes and thinking ---------------------------------------------------------------------------
