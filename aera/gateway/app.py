@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import quote
 
 import uvicorn
 from starlette.requests import ClientDisconnect
@@ -28,7 +27,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
-from aera.errors import AeraError, UsageError
+from aera.errors import AeraError, UpstreamError, UsageError
 from aera.files import Json, fill_template
 from aera.gateway import openai, proxy
 from aera.gateway.config import LOCAL, Config, KeyConfig
@@ -319,11 +318,12 @@ class Gateway:
     async def _answer(self, exchange: Exchange) -> None:
         path, method = exchange.path, exchange.scope["method"]
         page = self._pages.get(path)
-        known = page is not None or path.startswith("/v1/")
-        if not known or method not in (METHODS if page is None else ("GET", "HEAD")):
-            status, why = (405, "method not allowed") if known else (404, "not found")
-            text = f"{method} is not answered here: {why}"
-            raise DeniedError(text, status=status, code=why.replace(" ", "_"))
+        if page is None and not path.startswith("/v1/"):
+            text = "there is nothing at this path: those of the API begin with /v1/"
+            raise DeniedError(text, status=404, code="not_found")
+        if method not in (METHODS if page is None else ("GET", "HEAD")):
+            text = f"{method} is not answered here: method not allowed"
+            raise DeniedError(text, status=405, code="method_not_allowed")
         if page is not None:
             await exchange.reply(await page(exchange))
             return
@@ -331,10 +331,8 @@ class Gateway:
         async with exchange.attended():
             if path in (CHAT, RESPONSES) and method == "POST":
                 await self.chat(exchange, content)
-            elif method == "GET" and path == MODELS:
-                await exchange.reply(await self.list_models(exchange))
-            elif method == "GET" and path.startswith(f"{MODELS}/"):
-                await self.show_model(exchange)
+            elif method == "GET" and f"{path}/".startswith(f"{MODELS}/"):
+                await self.show_models(exchange, path.removeprefix(MODELS).strip("/"))
             elif path.startswith(f"{RESPONSES}/{openai.OWN_ID}"):
                 text = "voted responses are not stored: send the whole conversation as input"
                 raise DeniedError(text, status=404, code="not_found")
@@ -384,7 +382,12 @@ class Gateway:
         )
 
         async def answer() -> Json:
-            voted = await model.answer(choices, asked, options, exchange.id)
+            try:
+                voted = await model.answer(choices, asked, options, exchange.id)
+            except UpstreamError as error:
+                if not error.unbilled:  # it was repeated here, and may be paid for each time
+                    exchange.own["x-should-retry"] = "false"
+                raise
             self._record(exchange, voted)
             made = completion(voted, named, body)
             return made if is_chat else openai.to_response(made, body)
@@ -490,41 +493,28 @@ class Gateway:
         model = self.find(self.default if named is None else named, client)
         await self.pass_on(exchange, content, body, model, named)
 
-    async def list_models(self, exchange: Exchange) -> Response:
-        """The models that may be asked for, each also under the name that votes."""
+    async def show_models(self, exchange: Exchange, asked: str) -> None:
+        """The models that may be asked for, each also under the name that votes; or one of them.
+
+        Servers list their models, and not all of them show one. What is not listed is passed on.
+        """
         told = [] if self._passes_names else list(self.models)
         listed: list[Json] = [{"id": name, **LISTED} for name in told]
         if self._others is not None:
-            reply = await self._fetch(exchange, self._others)
-            try:
-                data = json.loads(bytes(reply.body))["data"]
-                listed += [model for model in data if model["id"] not in told]
-            except (ValueError, KeyError, TypeError):
-                if not told:
-                    return reply
-        listed = [model for model in listed if exchange.client.may_see(model["id"])]
-        plain = [model for model in listed if not str(model["id"]).startswith(openai.PREFIX)]
-        voting = [{**model, "id": f"{openai.PREFIX}{model['id']}"} for model in plain]
-        return json_reply({"object": "list", "data": [*listed, *voting]})
-
-    async def show_model(self, exchange: Exchange) -> None:
-        """One model, by its plain name or by the name that votes."""
-        asked = exchange.path.removeprefix(f"{MODELS}/")
-        name = asked.removeprefix(openai.PREFIX)
-        model = self.find(name, exchange.client)
-        theirs = model.translate(name)
-        if asked == theirs:
-            await self.pass_on(exchange, b"", {}, model, None)
-            return
-        reply = await self._fetch(exchange, model, f"{MODELS}/{quote(theirs, safe='')}")
-        with contextlib.suppress(ValueError, TypeError):
-            if reply.status_code == 200:
-                reply = json_reply({**json.loads(bytes(reply.body)), "id": asked})
-        await exchange.reply(reply)
-
-    async def _fetch(self, exchange: Exchange, model: Model, path: str | None = None) -> Response:
-        sent = proxy.forward_request(exchange.scope, b"", path)
-        return await proxy.fetch(model.upstream(exchange.asked), sent)
+            sent = proxy.forward_request(exchange.scope, b"", MODELS)
+            said = await proxy.fetch(self._others.upstream(exchange.asked), sent)
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                listed += [row for row in json.loads(said)["data"] if row["id"] not in told]
+        seen = [row for row in listed if exchange.client.may_see(row["id"])]
+        plain = [row for row in seen if not str(row["id"]).startswith(openai.PREFIX)]
+        seen += [{**row, "id": f"{openai.PREFIX}{row['id']}"} for row in plain]
+        found = [row for row in seen if row["id"] == asked] if asked else listed
+        if found:
+            content = found[0] if asked else {"object": "list", "data": seen}
+            await exchange.reply(json_reply(content))
+        else:
+            name = asked.removeprefix(openai.PREFIX) or self.default
+            await self.pass_on(exchange, b"", {}, self.find(name, exchange.client), None)
 
     # --- pages ------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PREFIX, RAW_HEADER = "aera/", b"x-aera-"
 ENCODER = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":"))
+# Fields of an upstream's reply that the client gets as they are.
+KEPT = ("system_fingerprint", "service_tier")
 # The refusal of a request that was not read to its end, after which nothing else can follow.
 UNREAD = 413
 
@@ -97,7 +99,8 @@ def error_body(error: AeraError) -> Json:
         return {"error": blank}
     own = {"message": error.message, "type": error.kind or "upstream_error", "code": error.code}
     body = error.body if isinstance(error, UpstreamError) and isinstance(error.body, dict) else {}
-    said = body["error"] if isinstance(body.get("error"), dict) else {}
+    # Some servers put it all beside, where others have an error object.
+    said = body["error"] if isinstance(body.get("error"), dict) else {"param": body.get("param")}
     return {**body, "error": {**blank, **said, **own}}
 
 
@@ -404,7 +407,7 @@ def chunks(reply: Json, asked: Json) -> Iterator[bytes]:
     """A completion as a stream; the account is on the last choice's end."""
     wanted = asked.get("stream_options")
     with_usage = isinstance(wanted, Mapping) and bool(wanted.get("include_usage"))
-    base = {key: reply[key] for key in ("id", "created", "model")}
+    base = {key: reply[key] for key in ("id", "created", "model", *KEPT) if key in reply}
     base |= {"object": "chat.completion.chunk", **({"usage": None} if with_usage else {})}
     made = [{**base, "choices": [row]} for c in reply["choices"] for row in _rows(c)]
     made[-1]["aera"] = reply["aera"]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 
 import aiohttp
-from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from aera.core import Response as Sample
@@ -184,8 +183,7 @@ async def _pass_reply(reply: aiohttp.ClientResponse, send: Send, meter: Meter) -
         await send({"type": "http.response.body", "body": meter.rest})
 
 
-async def fetch(upstream: Replicas, request: ProxiedRequest) -> Response:
+async def fetch(upstream: Replicas, request: ProxiedRequest) -> bytes:
     """What an upstream says, read to its end."""
     async with upstream.send(request) as reply:
-        content = await read_reply(reply, upstream.servers[0].endpoint.largest_reply)
-        return Response(content, reply.status, media_type=reply.content_type)
+        return await read_reply(reply, upstream.servers[0].endpoint.largest_reply)

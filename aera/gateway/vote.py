@@ -41,8 +41,6 @@ ALARMED = "the full budget, for audits say that early answers change too often"
 GREEDY = "temperature 0 gives one sample, nothing to vote on"
 # Answers that a reply lists, the others being counted together, and characters of each.
 SHOWN, LONGEST = 20, 200
-# Fields of an upstream's reply that the client gets as they are.
-KEPT = ("system_fingerprint", "service_tier")
 # Counts beyond it are no counts.
 LARGEST = 2**53
 
@@ -496,7 +494,7 @@ def completion(voted: Sequence[VotedChoice], model: str, asked: Json) -> Json:
         "model": model,
         "choices": choices,
         "usage": {**usage, **_sum_details(voted)},
-        **{name: said[name] for name in KEPT if name in said},
+        **{name: said[name] for name in openai.KEPT if name in said},
         "aera": voted[0].account if len(voted) == 1 else {"choices": [v.account for v in voted]},
     }
 

@@ -8,9 +8,9 @@ from email.utils import parsedate_to_datetime
 from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
 
 import numpy as np
+from yarl import URL
 
 from aera.arrays import Floats
 from aera.core import Response
@@ -36,6 +36,7 @@ PROMPT = re.compile(
     r"(?:input|request) \((\d+) tokens"
     r"|(?<!at least )\b(\d+) (?:input tokens|(?:tokens )?(?:in|from) the (?:input|messages|prompt))"
 )
+STREAMED = "the server streams its reply, which nobody asked for: switch that off there"
 NO_API = "; the address is probably not one of an OpenAI-compatible server, which ends in /v1"
 """What to say to a web page."""
 
@@ -64,12 +65,13 @@ def decode(content: bytes, headers: Mapping[str, str], *, first: bool = False) -
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
+        begun = content.lstrip()
+        if begun.startswith((b"data:", b"event:", b":")):
+            raise UpstreamError(STREAMED, status=200, final=True) from None
         shown = repr(content[:80].decode("utf-8", "replace"))
         hint = NO_API if is_page(content, headers) else ""
-        text, none = f"the reply is not JSON but {shown}{hint}", content.lstrip()[:1] != b"{"
-        status = 200 if first and none else None
-        known = status is not None
-        raise UpstreamError(text, status=status, unbilled=known, final=known) from None
+        text, none = f"the reply is not JSON but {shown}{hint}", first and begun[:1] != b"{"
+        raise UpstreamError(text, status=200 if none else None, unbilled=none, final=none) from None
 
 
 def refusal(
@@ -127,14 +129,9 @@ def _refusal(status: int, said: Any, body: object, fallback: str = "") -> Upstre
 def origin_of(url: str) -> str:
     """Scheme, host and port of an address, and nothing that may be secret; "" where it has none."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        return str(URL(url).origin())
     except ValueError:
         return ""
-    if not host:
-        return ""
-    shown = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme or 'http'}://{shown}" + (f":{port}" if port else "")
 
 
 def parse_retry_after(value: str | None) -> float | None:

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -20,6 +19,7 @@ from live import boxed
 from aera import Response
 from aera.gateway.config import Config, ModelConfig, UpstreamConfig
 from aera.gateway.openai import DEEPEST, MOST_VALUES
+from aera.sampling.replies import STREAMED
 
 
 async def fine(request: web.Request) -> web.Response:
@@ -146,15 +146,31 @@ def test_a_reply_keeps_what_an_upstream_says_beside_its_choices() -> None:
     body = {**BODY, "aera": {"max_samples": 8}}
     (_, _, told), seen = proxied(lambda house: house.post(body), handler)
     assert (len(seen), told["system_fingerprint"], told["service_tier"]) == (2, "fp_1", "flex")
+    (_, _, events), _ = fetched(handler, CHAT, "POST", json={**body, "stream": True})
+    assert events.count(b'"fp_1"') == events.count(b"data: {") == 3
     assert told["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
     assert told["usage"]["completion_tokens_details"] == {"reasoning_tokens": 10}
 
 
 def test_fields_beside_the_error_object_come_along() -> None:
-    fault = Fault("status", code=422, body={"detail": [{"loc": ["n"]}], "error": "odd"})
-    server = FakeUpstream(boxed, faults=[fault] * 9)
+    said = {"message": "odd", "param": "n", "detail": [{"loc": ["n"]}]}
+    server = FakeUpstream(boxed, faults=[Fault("status", code=422, body=said)] * 9)
     status, _, told = visit(lambda house: house.post(), server)
     assert (status, told["detail"], told["error"]["message"]) == (422, [{"loc": ["n"]}], "odd")
+    assert told["error"]["param"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "said", "calls"),
+    [({"text": "broken", "status": 500}, "broken", 2), ({"text": "data: {}"}, STREAMED, 1)],
+)
+def test_what_may_be_billed_is_not_to_be_tried_again(reply: Any, said: str, calls: int) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(**reply)
+
+    (_, headers, told), seen = proxied(lambda house: house.post(), handler, tries=2)
+    assert (headers["x-should-retry"], told["error"]["message"]) == ("false", said)
+    assert len(seen) == calls
 
 
 def test_a_choice_that_fails_leaves_the_others() -> None:
@@ -401,12 +417,6 @@ def test_a_server_that_refuses_our_key_is_not_ready_and_is_asked_once_for_many()
     assert {status for status, _ in proxied(act, handler, forward_key=True)[0]} == {200}
 
 
-def test_one_of_many_replicas_is_enough_to_be_ready() -> None:
-    status, text = visit(lambda house: house.get("/ready"), FakeUpstream(boxed), NOBODY)
-    assert status == 200
-    assert [each["answers"] for each in json.loads(text)["replicas"]] == [True, False]
-
-
 def test_callers_own_keys_go_upstream_where_that_is_wanted() -> None:
     async def act(house: House) -> list[int]:
         bodies = [{**BODY, "model": model} for model in ("m", "aera/m")]
@@ -484,42 +494,28 @@ def test_fifty_requests_at_once_keep_their_options_apart() -> None:
 # --- many models ----------------------------------------------------------------------------------
 
 
-def team(one: str, two: str) -> Config:
-    """A small model under another name, and a large one on another server."""
-    small = ModelConfig("small", "one", "qwen-7b")
-    large = ModelConfig("large", "two")
-    servers = (UpstreamConfig("one", (one,)), UpstreamConfig("two", (two,)))
-    return Config(upstream=servers, model=(small, large))
-
-
 async def test_other_routes_go_by_the_name_in_the_body_or_to_the_default() -> None:
     seen = []
 
-    def named(name: str) -> Callable[[web.Request], Any]:
-        async def handle(request: web.Request) -> web.Response:
-            seen.append((name, request.path, await request.read()))
-            return web.json_response({})
+    async def handle(request: web.Request) -> web.Response:
+        seen.append((request.path, await request.read()))
+        return web.json_response({})
 
-        return handle
-
-    async with (
-        serving(named("one")) as one,
-        serving(named("two")) as two,
-        housed(team(one, two)) as house,
-    ):
-        replies = [
-            await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
-            for name in ("large", "small", "other")
-        ]
-        replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
-        replies += [await house.fetch("/v1/files")]
+    models = ModelConfig("small", "one", "qwen-7b"), ModelConfig("large", "two")
+    async with serving(handle) as url:
+        servers = UpstreamConfig("one", (f"{url}/1",)), UpstreamConfig("two", (f"{url}/2",))
+        async with housed(Config(upstream=servers, model=models)) as house:
+            replies = [
+                await house.fetch("/v1/embeddings", "POST", json={"model": name, "input": "x"})
+                for name in ("large", "small", "other")
+            ]
+            replies += [await house.fetch("/v1/audio", "POST", data=b"\xff\x00")]
+            replies += [await house.fetch("/v1/files")]
     assert [reply[0] for reply in replies] == [200, 200, 404, 200, 200]
-    assert [(name, path) for name, path, _ in seen] == [
-        ("two", "/v1/embeddings"), ("one", "/v1/embeddings"), ("one", "/v1/audio"),
-        ("one", "/v1/files"),
-    ]  # fmt: skip
-    assert json.loads(seen[1][2]) == {"model": "qwen-7b", "input": "x"}
-    assert seen[2][2] == b"\xff\x00"
+    paths = ["2/embeddings", "1/embeddings", "1/audio", "1/files"]
+    assert [path for path, _ in seen] == [f"/v1/{path}" for path in paths]
+    assert json.loads(seen[1][1]) == {"model": "qwen-7b", "input": "x"}
+    assert seen[2][1] == b"\xff\x00"
 
 
 # --- /v1/responses: what asks for text is voted on ------------------------------------------------

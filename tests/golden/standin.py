@@ -131,8 +131,7 @@ async def _get(request: web.Request) -> web.Response:
     listed = [{"id": name, **about} for name in ("m", "p")]
     if request.path == "/v1/models":
         return web.json_response({"object": "list", "data": listed})
-    found = [each for each in listed if request.path == f"/v1/models/{each['id']}"]
-    return web.json_response(found[0]) if found else _refusal(404, "")
+    return _refusal(404, "")  # as vLLM, which shows none of them alone
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:

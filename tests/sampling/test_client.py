@@ -606,12 +606,6 @@ def test_what_is_refused_is_asked_for_once() -> None:
     assert [response.calls for response in got] == [2, 1]
 
 
-def test_a_bad_request_is_told_as_it_came_and_changes_nothing() -> None:
-    server = TracedUpstream(say, refuses=frozenset({"messages"}))
-    with pytest.raises(UpstreamError, match="messages is not supported"):
-        ask(server, 1)
-
-
 def test_long_replies_come_in_parts_in_their_order() -> None:
     server = TracedUpstream(lambda call, place: f"\\boxed{{{call.body['seed'] + place}}}")
     got = ask(server, 3 * LONG_LISTS + 1, seed=0)
