@@ -25,7 +25,7 @@ BUDGET = {
     "classes": 171,
     "longest import chain": 12,
     "lines of tests": 13_992,
-    "words of README and docs": 18_637,
+    "words of README and docs": 18_626,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -26,7 +26,7 @@ from aera.errors import UsageError
 from aera.gateway.config import ModelConfig
 from aera.reading.equivalence import check_installed
 from aera.reading.task import get_task
-from aera.sampling.client import Endpoint
+from aera.sampling.client import Endpoint, Upstream
 from aera.sampling.replicas import Replicas
 from aera.sampling.replies import NO_API
 from aera.settings import setting_of
@@ -217,21 +217,36 @@ def without_password(url: str) -> str:
 
 SILENT = "does not answer: is the model server running there?"
 UNLISTED = "does not list its models"
+CHAT_SECONDS = 10.0  # for one of a single token
 SHOWN = 5
 """Models of a server that are named where one is missing."""
 
 
 async def diagnose(
-    endpoint: Endpoint, names: Sequence[str], key_option: str = "--api-key-env"
+    endpoint: Endpoint, names: Sequence[str], key_option: str = "--api-key-env", chat: bool = False
 ) -> str:
     """What is wrong with a server and what to do, its address first; "" where all is well.
 
-    It is asked for its models, which costs it little and takes seconds at most.
+    It is asked for its models, which costs it little and takes seconds at most; with `chat` for a
+    token of each of these too, unless its clients bring the key.
     """
-    async with Replicas([endpoint]) as servers:
+    async with Replicas([replace(endpoint, tries=1, timeout=CHAT_SECONDS)]) as servers:
         [told] = await servers.check()
-    problem = _problem(endpoint, told["status"], servers.servers[0].listing, names, key_option)
+        [server] = servers.servers
+        problem = _problem(endpoint, told["status"], server.listing, names, key_option)
+        if chat and key_option and names and problem in ("", UNLISTED):
+            problem = await _try_chats(server, names)
     return f"{without_password(endpoint.base_url)} {problem}" if problem else ""
+
+
+async def _try_chats(server: Upstream, names: Sequence[str]) -> str:
+    for name in names:
+        body = {"model": name, "messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
+        [reply] = await server.complete(body, 1)
+        # Who wants the limit by its other name has understood the rest.
+        if reply.error is not None and "max_completion_tokens" not in reply.error:
+            return f'gives no reply as "{name}": {reply.error}'
+    return ""
 
 
 def _about_key(endpoint: Endpoint) -> str:

@@ -77,7 +77,9 @@ def serve(
     port: int | None = _set("port", ServerConfig),
     log_level: str | None = _set("log_level", ServerConfig),
     config: Path | None = _option("CONFIG", "TOML file with models, servers, keys, all settings."),
-    check: bool = _option("CHECK", "Say what would be served and what is wrong.", default=False),
+    check: bool = _option(
+        "CHECK", "Try a chat; say what would be served, or why not.", default=False
+    ),
     print_config: bool = option("Print every setting as TOML, with a sentence.", default=False),
 ) -> None:
     """Serve voted answers behind the OpenAI API: ask for aera/MODEL."""
@@ -203,20 +205,22 @@ def _check(config: Config, controllers: Mapping[str, Controller], key_option: st
         say(_describe(model, config, controllers[model.name]))
     named = [key.name for key in config.key if key.name]
     shown = f" ({', '.join(named)} by name)" if named else ""
-    problems = _ask_servers(config, key_option)
+    problems = _ask_servers(config, key_option, chat=True)
     if any(not each.endswith(UNLISTED) for each in problems):
         sys.exit(1)
-    well = "whether it serves the model was not seen" if problems else "all is well"
+    tried = any(_names_at(each, config) for each in config.upstream if not each.forward_key)
+    well = "all is well" if tried else "no chat was tried, without a model's name and a key"
     say(f"{len(config.key)} keys{shown}, every model server answers; {well}")
 
 
-def _ask_servers(config: Config, key_option: str) -> list[str]:
+def _ask_servers(config: Config, key_option: str, *, chat: bool = False) -> list[str]:
     """Say what is wrong with the model servers, one sentence each."""
 
     async def ask() -> list[str]:
         asked = [
-            diagnose(each, _names_at(upstream, config), "" if upstream.forward_key else key_option)
+            diagnose(each, _names_at(upstream, config), own, chat)
             for upstream in config.upstream
+            for own in ["" if upstream.forward_key else key_option]
             for each in upstream.endpoints
         ]
         return [problem for problem in await asyncio.gather(*asked) if problem]
