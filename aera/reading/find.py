@@ -176,7 +176,7 @@ _KEYS = (
     "answer option choice #### begin_of_box|> ponse respuesta resposta risposta antwort antwoord "
     "jibu ответ 答案 答え 正解 답 选 উত্তর उत्तर సమాధానం ตอบ إجابة جواب"
 )
-"""What every phrase and marker has in it, in lower case: answer in sixteen languages."""
+"""What every phrase and marker has in it, in lower case: answer in seventeen languages."""
 _PLACE = re.compile(
     r"""(?:(?<![a-zA-Z])(?:answer|option|choice|respuesta|resposta|risposta|antwort|antwoord|jibu
           |ответ)|(?<=r[ée])ponse|答案|答え|正解|답|选项|ตอบ|উত্তর|उत्तर|సమాధానం|إجابة|جواب)
@@ -484,19 +484,18 @@ def find_json(text: str) -> Any:
         return JSON.decode(text)
     except (ValueError, RecursionError):
         pass
-    end, found = len(text), None
+    place, found = len(text), None
     for _ in range(MOST_TRIES):
-        place = max(text.rfind("{", 0, end), text.rfind("[", 0, end))
+        place = max(text.rfind("{", 0, place), text.rfind("[", 0, place))
         if place < 0:
             break
         try:
             value, stop = JSON.raw_decode(text, place)
         except (ValueError, RecursionError):
-            end = place
             continue
         if found is not None and stop < found[1]:
             break  # it stands before the one that was found, not around it
-        found, end = (value, stop), place
+        found = value, stop
     return None if found is None else found[0]
 
 

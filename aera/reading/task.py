@@ -256,9 +256,11 @@ class Task:
     def _bold(self, line: str, text: str) -> str | None:
         """The one thing in bold of a last line, for a choice the only one in all of the text."""
         bold = [*find.BOLD.finditer(line)]
-        if line.startswith(("- ", "* ")) or len(bold) != 1 or line.startswith(":", bold[0].end()):
+        if line.startswith(("- ", "* ")) or len(bold) != 1:
             return None
-        denied = self.kind == "yes-no" and find.DENIAL["numeric"].search(line)
+        after = line[bold[0].end() :].strip(" .!")
+        # What a text stresses before its end need not be its answer.
+        denied = {"yes-no": find.DENIAL["numeric"].search(line), "text": after}.get(self.kind)
         if denied or self._names_another(bold[0][1], line, bold[0].end()):
             return None
         spans = find.BOLD.findall(text[-find.TAIL :] if self.kind == "choice" else line)

@@ -274,7 +274,7 @@ EXPRESSION = [
 OTHERS = [
     *(("gpqa", r"\boxed{E}", None), ("mmlu-pro", r"\boxed{E}", "E")),
     ("text", r"so \boxed{The Eiffel Tower!}", "eiffel tower"),
-    ("text", "Thinking.\nParis", "paris"),
+    *(("text", "Thinking.\nParis", "paris"), ("text", "Paris is **not** it.", "paris is not it")),
     ("text", "The answer is Paris. It is in France.", "paris"),
     *(("text", "<answer>Paris</answer>", "paris"), ("yes-no", "Hm.\nTrue", "yes")),
     *(("yes-no", r"\boxed{\text{Yes}}", "yes"), ("yes-no", "The answer is: **No**, because", "no")),
