@@ -24,7 +24,7 @@ BUDGET = {
     "code lines": 18_706,
     "classes": 171,
     "longest import chain": 12,
-    "lines of tests": 13_992,
+    "lines of tests": 13_991,
     "words of README and docs": 18_626,
 }
 GENERATED = ("commands.md", "policies.md", "evidence.md")

@@ -24,11 +24,10 @@ GROUPS = (TEXT, LOGPROBS, TRACE)
 """What a response may bring beyond its answer and its tokens; what is had last is lost first."""
 # Each begins with what it looks for, which is then searched for fast, and looks back from there.
 _NUMBER = re.compile(r"\d\d{0,11}(?:\.\d{1,9})?")
-_WORD = re.compile(r"[a-z]+")
+_LETTERS = bytes(c if chr(c) in "abcdefghijklmnopqrstuvwxyz" else 32 for c in range(256))
+# Whatever is no letter is a blank.
 _STEP = re.compile(r"\n[ \t]*(?:#+\s|\*\*|\d{1,3}\.|[sS]tep\b|-\s)")
-_HEDGES = frozenset(
-    {"wait", "however", "mistake", "incorrect", "assume", "assuming", "sorry", "actually", "error"}
-)
+_HEDGES = frozenset(b"wait however mistake incorrect assume assuming sorry actually error".split())
 _SEPARATOR = re.compile(r",(?<=\d,)(?=\d{3})")
 _DRESS = re.compile(r"\\text\s?\{[^{}]{0,80}\}|\\[()\[\],$]|\$")
 _BLANKS = re.compile(r"[ \t]{2,}")
@@ -47,7 +46,7 @@ _TERM = re.compile(r"[-+*/]|\d+(?:\.\d+)?")
 class Asked:
     """What the question brings along: its words and its numbers."""
 
-    words: frozenset[str]
+    words: frozenset[bytes]
     numbers: frozenset[float]
     length: int
 
@@ -56,7 +55,12 @@ class Asked:
 def describe_question(question: Question) -> Asked:
     """Read a question once for all its responses."""
     text = " ".join([question.text, *question.choices])
-    return Asked(frozenset(_WORD.findall(text.lower())), frozenset(_numbers(text)), len(text))
+    return Asked(_words(text), frozenset(_numbers(text)), len(text))
+
+
+def _words(text: str) -> frozenset[bytes]:
+    """The words of plain letters, in lower case."""
+    return frozenset(text.lower().encode("ascii", "replace").translate(_LETTERS).split())
 
 
 def _numbers(text: str) -> list[float]:
@@ -210,7 +214,7 @@ def _measure(asked: Asked, response: Response, answer: str | None) -> dict[str, 
     text, tokens = response.text, max(1, response.tokens)
     lines, box = text.count("\n") + 1, text.rfind("\\boxed")
     numbers = _numbers(text)
-    distinct, words = frozenset(numbers), frozenset(_WORD.findall(text.lower()))
+    distinct, words = frozenset(numbers), _words(text)
     right, wrong = check_sums(text)
     shared, words_shared = len(asked.numbers & distinct), len(words & asked.words)
     value = _as_number(answer)
